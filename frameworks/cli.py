@@ -26,7 +26,9 @@ DEFAULT_SPEED = 15.0
 """Default of --speed. At this speed, each experiment of the papers takes 40 s on two cores."""
 
 experiment_app = typer.Typer(
-    help="Reproduce the papers' experiments on this machine.", no_args_is_help=True
+    help="Reproduce the papers' experiments on this machine.\n\n"
+    "Example: longshare experiment run sdrf-adaptive",
+    no_args_is_help=True,
 )
 
 
@@ -94,7 +96,10 @@ def _parameter(text: str) -> tuple[str, float | str]:
 def list_experiments(
     *, as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False
 ) -> None:
-    """List the available experiments."""
+    """List the available experiments.
+
+    Example: longshare experiment list
+    """
     from rich.console import Console  # noqa: PLC0415 - keeps `--help` fast
     from rich.table import Column, Table  # noqa: PLC0415
 
@@ -123,6 +128,8 @@ def show_settings(
 
     The output is the sections [policy] and [users] for `longshare serve --config`. Without these
     settings, `run --master` measures another policy.
+
+    Example: longshare experiment settings sdrf-adaptive
     """
     import tomli_w  # noqa: PLC0415 - keeps `--help` fast
 
@@ -200,6 +207,8 @@ def run_experiment(
     shows the users' shares of the cluster and then stops all processes. It writes summary.json,
     allocations.csv, commitments.csv, figure.png, events.log, the logs of all processes, and
     time-machine.html, which plays the run.
+
+    Example: longshare experiment run sdrf-adaptive
     """
     from rich.console import Console  # noqa: PLC0415 - keeps `--help` fast
 
@@ -300,7 +309,10 @@ def framework(
         bool, typer.Option("--wait", help="Wait for a line on standard input before starting.")
     ] = False,
 ) -> None:
-    """Run a test framework that launches identical `sleep` tasks on any Mesos master."""
+    """Run a test framework that launches identical `sleep` tasks on any Mesos master.
+
+    Example: longshare framework --name demo --tasks 20 --run-time 5
+    """
     from allocator.fairness.quantities import Quantities  # noqa: PLC0415 - keeps `--help` fast
     from frameworks.launcher import FrameworkWorkload, launch  # noqa: PLC0415
 

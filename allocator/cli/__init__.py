@@ -8,35 +8,42 @@ from allocator.cli.connection import EXIT_CODES, USAGE
 from allocator.cli.extras import advice
 from allocator.cli.later import CommandLocation, Commands
 
+_RUN = "Run the service"
+_ASK = "Ask the service"
+_ORDER = "Give orders to the service"
+_SIMULATE = "Simulate a workload"
+_STUDY = "Study policies"
+_MESOS = "Try it with Mesos"
+
 
 class _Longshare(Commands):
     places: ClassVar = {
-        "serve": CommandLocation("allocator.cli.serve", "serve"),
-        "shares": CommandLocation("allocator.cli.shares", "shares", EXIT_CODES),
-        "explain": CommandLocation("allocator.cli.explain", "explain", EXIT_CODES),
-        "shadow": CommandLocation("allocator.cli.shadow", "shadow", EXIT_CODES),
-        "forecast": CommandLocation("allocator.cli.forecast", "forecast", EXIT_CODES),
-        "top": CommandLocation("allocator.cli.top", "top", EXIT_CODES),
-        "usage": CommandLocation("allocator.cli.usage", "usage", EXIT_CODES),
-        "audit": CommandLocation("allocator.cli.usage", "audit", EXIT_CODES),
-        "replay": CommandLocation("allocator.cli.replay", "replay"),
-        "optimum": CommandLocation("allocator.cli.optimum", "optimum"),
-        "properties": CommandLocation("allocator.cli.properties", "properties"),
-        "incentives": CommandLocation("allocator.cli.incentives", "incentives"),
-        "figure": CommandLocation("allocator.cli.figure", "figure"),
-        "simulate": CommandLocation("allocator.cli.simulate", "simulate"),
-        "compare": CommandLocation("allocator.cli.compare", "compare"),
-        "lies": CommandLocation("allocator.cli.lies", "lies"),
-        "sweep": CommandLocation("allocator.cli.sweep", "sweep"),
-        "report": CommandLocation("allocator.cli.report", "report"),
-        "advise": CommandLocation("allocator.cli.advise", "advise"),
-        "local-mesos": CommandLocation("frameworks.local_mesos.cli", "local_mesos"),
-        "framework": CommandLocation("frameworks.cli", "framework"),
-        "weight": CommandLocation("allocator.cli.weight", "weight_app"),
-        "commitments": CommandLocation("allocator.cli.commitments", "commitments_app"),
-        "games": CommandLocation("allocator.cli.games.commands", "games_app"),
-        "trace": CommandLocation("allocator.cli.trace", "trace_app"),
-        "experiment": CommandLocation("frameworks.cli", "experiment_app"),
+        "serve": CommandLocation("allocator.cli.serve", "serve", _RUN),
+        "replay": CommandLocation("allocator.cli.replay", "replay", _RUN),
+        "shares": CommandLocation("allocator.cli.shares", "shares", _ASK, EXIT_CODES),
+        "explain": CommandLocation("allocator.cli.explain", "explain", _ASK, EXIT_CODES),
+        "forecast": CommandLocation("allocator.cli.forecast", "forecast", _ASK, EXIT_CODES),
+        "top": CommandLocation("allocator.cli.top", "top", _ASK, EXIT_CODES),
+        "shadow": CommandLocation("allocator.cli.shadow", "shadow", _ASK, EXIT_CODES),
+        "usage": CommandLocation("allocator.cli.usage", "usage", _ASK, EXIT_CODES),
+        "audit": CommandLocation("allocator.cli.usage", "audit", _ASK, EXIT_CODES),
+        "weight": CommandLocation("allocator.cli.weight", "weight_app", _ORDER),
+        "commitments": CommandLocation("allocator.cli.commitments", "commitments_app", _ORDER),
+        "trace": CommandLocation("allocator.cli.trace", "trace_app", _SIMULATE),
+        "simulate": CommandLocation("allocator.cli.simulate", "simulate", _SIMULATE),
+        "compare": CommandLocation("allocator.cli.compare", "compare", _SIMULATE),
+        "advise": CommandLocation("allocator.cli.advise", "advise", _SIMULATE),
+        "lies": CommandLocation("allocator.cli.lies", "lies", _SIMULATE),
+        "sweep": CommandLocation("allocator.cli.sweep", "sweep", _STUDY),
+        "report": CommandLocation("allocator.cli.report", "report", _STUDY),
+        "properties": CommandLocation("allocator.cli.properties", "properties", _STUDY),
+        "optimum": CommandLocation("allocator.cli.optimum", "optimum", _STUDY),
+        "incentives": CommandLocation("allocator.cli.incentives", "incentives", _STUDY),
+        "games": CommandLocation("allocator.cli.games.commands", "games_app", _STUDY),
+        "figure": CommandLocation("allocator.cli.figure", "figure", _STUDY),
+        "local-mesos": CommandLocation("frameworks.local_mesos.cli", "local_mesos", _MESOS),
+        "framework": CommandLocation("frameworks.cli", "framework", _MESOS),
+        "experiment": CommandLocation("frameworks.cli", "experiment_app", _MESOS),
     }
 
 
@@ -44,7 +51,8 @@ app = typer.Typer(
     cls=_Longshare,
     name="longshare",
     help="Long-term fair sharing for Apache Mesos.",
-    epilog="First steps: 'longshare experiment list', then 'longshare experiment run NAME'.",
+    epilog="Example: longshare experiment run sdrf-adaptive. The command longshare COMMAND --help "
+    "explains a command.",
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,

@@ -37,6 +37,8 @@ def advise(
 
     Exit codes: 0, done; 1, no half-life can change anything; 2, the trace or the setting cannot be
     used.
+
+    Example: longshare advise month.parquet --load 0.5
     """
     from allocator.cli.progress import bar
     from allocator.simulation import advice, fast, store

@@ -7,7 +7,10 @@ import typer
 from allocator.cli import options
 from allocator.cli.connection import EXIT_CODES, Connection
 
-commitments_app = typer.Typer(help="Change users' commitments.", no_args_is_help=True)
+commitments_app = typer.Typer(
+    help="Change users' commitments.\n\nExample: longshare commitments reset alice",
+    no_args_is_help=True,
+)
 
 
 @commitments_app.command("reset", epilog=EXIT_CODES)
@@ -19,7 +22,7 @@ def reset(
     everybody: Annotated[
         bool, typer.Option("--all", help="All users; asks for confirmation.")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     address: options.Address = None,
     config: options.ConfigFile = None,
     as_json: options.AsJson = False,
@@ -28,6 +31,8 @@ def reset(
     """Set users' commitments for past over-use to zero, including those of a role's sub-roles.
 
     Over-use from now on counts again.
+
+    Example: longshare commitments reset alice bob
     """
     names = users or []
     if everybody == bool(names):
@@ -53,7 +58,7 @@ def set_commitments(
     commitments: Annotated[
         list[str],
         typer.Argument(
-            metavar="PART...",
+            metavar="PART",
             help="For every resource, as 0.25 or 25%, or by resource: cpus=0.25 mem=10%. With both "
             "forms, as cpus=0.25 0, the first form applies to every other resource.",
         ),
@@ -67,6 +72,8 @@ def set_commitments(
     """Set a user's commitments, as fractions of the cluster. Unnamed resources keep theirs.
 
     From then on the commitments decay and grow as usual. Commitments of sub-roles do not change.
+
+    Example: longshare commitments set alice cpus=0.25 mem=10%
     """
     from allocator.contract import operator_pb2 as operator
 
@@ -101,6 +108,8 @@ def forget(
 
     Forgotten users no longer count among the users that are entitled to parts of the cluster.
     Weights and boosts that operators gave them end. A user that comes back begins as a new user.
+
+    Example: longshare commitments forget alice
     """
     from allocator.cli import tables
     from allocator.contract import operator_pb2 as operator

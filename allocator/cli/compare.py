@@ -43,6 +43,8 @@ def compare(
     """Simulate a trace under several policies, and show waits and which users gain or lose.
 
     Exit codes: 0, done; 2, the trace, a policy or the setting cannot be used.
+
+    Example: longshare compare month.parquet --policies drf,sdrf --load 0.5
     """
     from allocator.cli.progress import bar
     from allocator.simulation import store

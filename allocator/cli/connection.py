@@ -20,9 +20,9 @@ REFUSED = 1
 USAGE = 2
 UNREACHABLE = 3
 EXIT_CODES = (
-    "Exit codes: 0 done; 1 refused, as when there is no such user, or not confirmed; "
-    "2 wrong usage or configuration; 3 no service answers. For a service with TLS the environment "
-    "names files: LONGSHARE_CA, and for mTLS LONGSHARE_CERTIFICATE and LONGSHARE_KEY."
+    "Exit codes: 0, done; 1, the service refused, or you did not confirm; 2, wrong usage or "
+    "configuration; 3, no service answers. For a service with TLS, environment variables name "
+    "files: LONGSHARE_CA, and for mTLS LONGSHARE_CERTIFICATE and LONGSHARE_KEY."
 )
 _LARGEST_ANSWER = 256 * 2**20
 """Bytes of an answer; the service's own limit."""

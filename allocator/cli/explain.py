@@ -19,6 +19,8 @@ def explain(
     Splits the priority into the part of present holdings and the part of commitments. Names the
     users directly ahead and behind, and says when the commitment will have halved. For a user
     without offers, the reason is given.
+
+    Example: longshare explain alice
     """
     explanation = Connection(address, config, timeout).explain(user)
 

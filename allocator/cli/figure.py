@@ -27,7 +27,7 @@ def figure(
         ),
     ],
     *,
-    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where to write the picture.")] = Path(
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder for the picture.")] = Path(
         "runs/figures"
     ),
     as_json: options.AsJson = False,
@@ -35,6 +35,8 @@ def figure(
     """Compute a figure of the SDRF paper, the TSF paper, the thesis or our own, and draw it.
 
     Exit codes: 0, done; 2, there is no such figure, or the picture cannot be written.
+
+    Example: longshare figure sdrf-3 --out pictures
     """
     from rich.console import Console
 

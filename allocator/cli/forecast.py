@@ -13,7 +13,7 @@ _FORM = "as Mesos writes amounts: cpus:4;mem:1024."
 
 def forecast(
     user: Annotated[
-        str, typer.Argument(help="A user that `longshare shares` shows, or a new one.")
+        str, typer.Argument(help="A user that `longshare shares` shows, or a new user.")
     ],
     *,
     tasks: Annotated[
@@ -33,7 +33,10 @@ def forecast(
     ] = None,
     below: Annotated[
         float | None,
-        typer.Option("--below", help="Forecast when the commitment is below this part."),
+        typer.Option(
+            "--below",
+            help="Forecast when the commitment falls below this part of the cluster, such as 0.1.",
+        ),
     ] = None,
     burst: Annotated[
         str | None,
@@ -44,7 +47,7 @@ def forecast(
         str | None,
         typer.Option(
             "--horizon",
-            help="How far to look ahead.",
+            help="Time to look ahead, such as 2d.",
             show_default="four time constants, at least a day",
         ),
     ] = None,
@@ -57,6 +60,8 @@ def forecast(
 
     The forecast assumes that nothing else changes; it prints its assumptions. Under these it is
     exact.
+
+    Example: longshare forecast alice --tasks 20 --demand 'cpus:1;mem:1024'
     """
     if (burst is None) != (lasting is None):
         raise typer.BadParameter("--burst and --for belong together", param_hint="--burst")

@@ -19,14 +19,16 @@ if TYPE_CHECKING:
 def incentives(
     file: Annotated[
         Path,
-        typer.Argument(metavar="PROFILE.toml", help="Demands over time; docs/research/optimum.md."),
+        typer.Argument(
+            metavar="PROFILE.toml", help="File with the demands over time; see docs/optimum.md."
+        ),
     ],
     *,
     users: Annotated[
         list[str] | None,
         typer.Option(
             "--user",
-            help="User that lies; several users lie together, to maximise their sum.",
+            help="User that lies; repeatable. Several users lie together, to maximise their sum.",
             show_default="each user in turn",
         ),
     ] = None,
@@ -37,6 +39,8 @@ def incentives(
     With one resource, Dynamic DRF is Dynamic MMF.
 
     Exit codes: 0, done; 1, there is no such user; 2, the file cannot be used.
+
+    Example: longshare incentives demands.toml
     """
     from rich.console import Console
     from rich.progress import Progress

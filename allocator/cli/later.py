@@ -6,10 +6,12 @@ an operator's command itself. So a value is converted only if it has the wrong t
 
 import inspect
 import math
+import re
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from importlib import import_module
+from itertools import pairwise
 from typing import Annotated, Any, ClassVar, NamedTuple, Union, get_args, get_origin
 
 import typer
@@ -18,6 +20,11 @@ from typer.main import get_command
 
 _PLAIN = (bool, float, int, str)
 """Types whose values need no conversion if the parameter has that type."""
+_NEGATIVE = re.compile(r"-(\d|\.\d|inf|nan).*")
+_PYTHON_TYPE = re.compile(r"<(list\[)?(?P<type>\w+)\]?( range)?>")
+"""A type in the help of typer, such as `<float range>` or `<list[Path]>`."""
+_TYPES = {"float": "number", "int": "integer", "str": "text"}
+"""Words for types of Python."""
 
 
 class CommandLocation(NamedTuple):
@@ -26,18 +33,20 @@ class CommandLocation(NamedTuple):
     Args:
         module: The module that defines the command.
         name: Name in the module: a function, or a group of commands.
+        panel: Heading of the commands among which the help lists this one.
         epilog: Last paragraph of the command's help.
     """
 
     module: str
     name: str
+    panel: str | None = None
     epilog: str | None = None
 
 
 class _LazyConversion:
     """Base of commands and groups whose options convert a value only if its type is wrong.
 
-    Commands thus start without importing pydantic.
+    Commands thus start without importing pydantic. The help shows no type for flags.
     """
 
     def get_params(self, ctx: Any) -> list[Any]:  # noqa: ANN401 - typer's context
@@ -54,11 +63,14 @@ class _LazyConversion:
                 parameter.process_value = partial(
                     _process, parameter, plain, parameter.process_value
                 )
+                _name_type(parameter)
         return parameters
 
 
 class _Command(_LazyConversion, TyperCommand):
-    pass
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - typer's context
+        """Parse options and arguments; a negative number is a value and not an option."""
+        return super().parse_args(ctx, _values_last(self.get_params(ctx), args))
 
 
 class _Group(_LazyConversion, TyperGroup):
@@ -99,10 +111,10 @@ def _make(name: str, place: CommandLocation) -> Any:  # noqa: ANN401 - one of se
     command = getattr(import_module(place.module), place.name)
     wrapper = typer.Typer(add_completion=False)
     if isinstance(command, typer.Typer):
-        wrapper.add_typer(command, name=name, cls=_Group)
+        wrapper.add_typer(command, name=name, cls=_Group, rich_help_panel=place.panel)
         _prepare(command)
     else:
-        wrapper.command(name, epilog=place.epilog)(command)
+        wrapper.command(name, epilog=place.epilog, rich_help_panel=place.panel)(command)
         _prepare(wrapper)
     root = get_command(wrapper)
     return root.commands[name] if isinstance(root, TyperGroup) else root
@@ -119,6 +131,44 @@ def _prepare(commands: typer.Typer) -> None:
             paragraph.replace("\n", " ") for paragraph in paragraphs.split("\n\n")
         )
         command.cls = _Command
+
+
+def _values_last(parameters: Sequence[Any], arguments: Sequence[str]) -> list[str]:
+    """Move negative numbers that are values of arguments to the end, behind `--`.
+
+    Otherwise the parser would take such a number for an option: `weight set USER -1`.
+
+    Args:
+        parameters: Parameters of the command.
+        arguments: Options and arguments as typed.
+    """
+    valued = {
+        name
+        for parameter in parameters
+        if parameter.param_type_name == "option" and not parameter.is_flag
+        for name in parameter.opts
+    }
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    kept, moved = [], []
+    for before, argument in pairwise(["", *arguments[:end]]):
+        is_value = _NEGATIVE.fullmatch(argument) and before not in valued
+        (moved if is_value else kept).append(argument)
+    return [*kept, "--", *moved, *arguments[end + 1 :]] if moved else list(arguments)
+
+
+def _name_type(parameter: Any) -> None:  # noqa: ANN401 - an object of typer
+    """Let the help name a parameter's type in words; a flag has none."""
+    is_flag, display = getattr(parameter, "is_flag", False), parameter.display_type_rich
+
+    def in_words(ctx: Any) -> str | None:  # noqa: ANN401 - typer's context
+        shown: str | None = display(ctx=ctx)
+        return None if is_flag or shown is None else _PYTHON_TYPE.sub(_type_in_words, shown)
+
+    parameter.display_type_rich = in_words
+
+
+def _type_in_words(shown: re.Match[str]) -> str:
+    return f"<{_TYPES.get(shown['type'], shown['type'].lower())}>"
 
 
 def _plain(annotation: Any) -> tuple[type, ...]:  # noqa: ANN401 - any annotation

@@ -39,6 +39,8 @@ def lies(
     The lies are late, split, excessive and prolonged demand.
 
     Exit codes: 0, done; 2, the trace, the policy or the setting cannot be used.
+
+    Example: longshare lies month.parquet --policy drf --load 0.5
     """
     from allocator.cli.progress import bar
     from allocator.simulation import store

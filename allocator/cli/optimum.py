@@ -22,7 +22,7 @@ def optimum(
     file: Annotated[
         Path,
         typer.Argument(
-            metavar="PROBLEM.toml", help="Machines and users; docs/research/optimum.md."
+            metavar="PROBLEM.toml", help="File with the machines and users; see docs/optimum.md."
         ),
     ],
     *,
@@ -34,6 +34,8 @@ def optimum(
     """Calculate the exact shares of a policy if tasks could be divided arbitrarily.
 
     Exit codes: 0, done; 2, the file or the policy cannot be used.
+
+    Example: longshare optimum cluster.toml --policy tsf
     """
     from rich.console import Console
     from rich.progress import Progress

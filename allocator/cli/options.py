@@ -41,13 +41,13 @@ Address = Annotated[
     typer.Option(
         "--address",
         envvar="LONGSHARE_ADDRESS",
-        help="Where the service listens: HOST:PORT or unix:///PATH.",
-        show_default="that of --config, else 127.0.0.1:5060",
+        help="Address of the service: HOST:PORT or unix:///PATH.",
+        show_default="the address in --config, else 127.0.0.1:5060",
     ),
 ]
 ConfigFile = Annotated[
     Path | None,
-    typer.Option("--config", "-c", help="The service's TOML file, to read its address from."),
+    typer.Option("--config", "-c", help="The service's TOML file, which has its address."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Timeout = Annotated[
@@ -56,32 +56,35 @@ Timeout = Annotated[
 KnownUser = Annotated[str, typer.Argument(help="A user that `longshare shares` shows.")]
 Duration = Annotated[
     str | None,
-    typer.Option("--for", help="For how long: 90s, 30m, 2h, 7d."),
+    typer.Option("--for", help="A duration: 90s, 30m, 2h, 7d."),
 ]
 Since = Annotated[
     str | None,
     typer.Option(
         "--since",
-        help="Start: a day, an instant, or a time before now: 2026-11-22, 2026-11-22T14:00, 36h, "
-        "7d; UTC.",
+        help="Start: a day (2026-11-22), an instant (2026-11-22T14:00), or a time before now (36h, "
+        "7d). Times are UTC.",
         show_default="the start of this day",
     ),
 ]
 Until = Annotated[
     str | None,
-    typer.Option("--until", help="End, in the same forms; not included.", show_default="now"),
+    typer.Option(
+        "--until", help="End, which is not included, in the same forms.", show_default="now"
+    ),
 ]
 
-Policy = Annotated[
-    str, typer.Option(help="Policy that orders the users; docs/reference/policies.md.")
-]
+Policy = Annotated[str, typer.Option(help="Policy that orders the users; see docs/policies.md.")]
 DivisiblePolicy = Annotated[
     str, typer.Option(help="tsf, stsf, cdrf, drfh, per-machine-drf, cmmf, drf or sdrf.")
 ]
 Parameters = Annotated[
     list[str] | None,
     typer.Option(
-        "--set", "--parameter", metavar="KEY=VALUE", help="A parameter of the policy; repeatable."
+        "--set",
+        "--parameter",
+        metavar="KEY=VALUE",
+        help="A parameter of the policy, such as half_life=1d; repeatable.",
     ),
 ]
 PolicyFiles = Annotated[
@@ -89,13 +92,15 @@ PolicyFiles = Annotated[
     typer.Option(
         "--policy-file",
         metavar="FILE",
-        help="Python file with your policy, docs/tutorials/first-policy.md; repeatable.",
+        help="Python file that defines a policy of your own; see docs/own-policy.md; repeatable.",
     ),
 ]
 Weights = Annotated[
     list[str] | None,
     typer.Option(
-        "--weight", metavar="USER=W", help="A weight in place of the trace's; repeatable."
+        "--weight",
+        metavar="USER=W",
+        help="A user's weight, which replaces the weight in the trace; repeatable.",
     ),
 ]
 Commitments = Annotated[
@@ -103,20 +108,22 @@ Commitments = Annotated[
     typer.Option(
         "--owes",
         metavar="USER=C",
-        help="A commitment at the start, as a fraction of the capacity; repeatable.",
+        help="A user's commitment at the start, as a fraction of the capacity; repeatable.",
     ),
 ]
 
 TraceFile = Annotated[Path, typer.Argument(metavar="TRACE", help="A Parquet file of a trace.")]
 Load = Annotated[
     float | None,
-    typer.Option(help="One pool with this fraction of the trace's mean use, such as 0.5."),
+    typer.Option(
+        help="Replace the machines by one pool with this fraction of the trace's mean use: 0.5."
+    ),
 ]
 Capacity = Annotated[
     str | None,
     typer.Option(
         metavar="NAME=N,...",
-        help="One pool with this capacity.",
+        help="Replace the machines by one pool with this capacity: cpus=64,mem=256.",
         show_default="the trace's machines",
     ),
 ]
@@ -124,24 +131,25 @@ BlockingRule = Annotated[
     Blocking,
     typer.Option(
         metavar="RULE",
-        help="If the next user's task does not fit: head-of-line waits, skip tries the following "
-        "users, hold and hold-all keep a machine for the task.",
+        help="Rule if the next user's task does not fit: head-of-line waits, skip tries the "
+        "following users, hold and hold-all keep a machine for the task.",
     ),
 ]
 CountingRule = Annotated[
     CountedUsers,
     typer.Option(
         metavar="WHO",
-        help="Users that count: known, all from the start; appearing, from their first task on.",
+        help="Users that count in n: known, all users from the start; appearing, each user from "
+        "its first task on.",
     ),
 ]
-Per = Annotated[SharingUnit, typer.Option(help="Unit that shares: users, or jobs.")]
+Per = Annotated[SharingUnit, typer.Option(help="The policy shares between users, or between jobs.")]
 SamplingInterval = Annotated[
     str | None,
     typer.Option(
         metavar="TIME|original",
-        help="Interval at which users are read: as in the policy's original scheduler "
-        "(docs/research/other-schedulers.md), or a time: 5m.",
+        help="Interval at which priorities are computed: a time such as 5m, or original for the "
+        "interval of the policy's own scheduler (docs/rivals.md).",
         show_default="at every instant",
     ),
 ]

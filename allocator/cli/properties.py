@@ -45,6 +45,8 @@ def properties(
 
     Exit codes: 0, the search is done, whatever it found; 2, wrong usage, the policy failed, or a
     file cannot be written.
+
+    Example: longshare properties --policy drf --property envy-freeness
     """
     from rich.console import Console
     from rich.progress import Progress

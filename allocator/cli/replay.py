@@ -57,6 +57,8 @@ def replay(
     With --html the decisions are compared as well, and a self-contained page for a browser is
     written. The page shows agents and their holders, shares and commitments over time, and the
     reasons.
+
+    Example: longshare replay events.log --policy sdrf --set half_life=1d
     """
     from allocator.cli import tables
     from allocator.fairness.plugin_sandbox import PolicyFailedError

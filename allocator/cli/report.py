@@ -29,7 +29,7 @@ def report(
     ] = None,
     papers: Annotated[
         bool,
-        typer.Option("--papers", help="Compare your own traces, too, with the papers' findings."),
+        typer.Option("--papers", help="Compare the papers' findings with your own traces, too."),
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
 ) -> None:
@@ -40,6 +40,8 @@ def report(
 
     Exit codes: 0, done; 2, there are no results, none is of the baseline, or a file cannot be
     written.
+
+    Example: longshare report results --out report
     """
     from allocator.simulation.studies.report import PAGE, write_report
 

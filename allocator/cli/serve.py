@@ -9,7 +9,10 @@ import typer
 
 def serve(
     config: Annotated[
-        Path, typer.Option("--config", "-c", help="TOML file; see docs/reference/configuration.md.")
+        Path,
+        typer.Option(
+            "--config", "-c", help="TOML file with the settings; see docs/configuration.md."
+        ),
     ],
     *,
     record: Annotated[
@@ -22,17 +25,20 @@ def serve(
     insecure: Annotated[
         bool,
         typer.Option(
-            "--insecure", help="Listen beyond this machine, although anybody could give orders."
+            "--insecure",
+            help="Let other machines connect without TLS, although they could then give orders.",
         ),
     ] = False,
     check: Annotated[
-        bool, typer.Option("--check", help="Only say whether the configuration is valid.")
+        bool, typer.Option("--check", help="Check the configuration, and end.")
     ] = False,
 ) -> None:
     """Run the allocator service, which decides the offers of a Mesos master.
 
     Stops cleanly on SIGTERM and Ctrl-C. Exit code 2: the configuration cannot be used. Exit code 1:
     the store does not answer now, but may later.
+
+    Example: longshare serve --config longshare.toml --record events.log
     """
     # Set before gRPC is imported: gRPC logs a line for each peer, without any limit.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")

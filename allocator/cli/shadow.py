@@ -19,6 +19,8 @@ def shadow(
     what it would have had more until now, in hours of the whole cluster. In each allocation cycle,
     some offers would have gone to another user under the shadow policy. These offers count for as
     long as they are held.
+
+    Example: longshare shadow --json
     """
     reply = Connection(address, config, timeout).shadows()
 

@@ -18,6 +18,8 @@ def shares(
     Entitlement, share, commitment and shortfall are parts of the whole cluster; share and
     commitment are those of the dominant resource. The shortfall is how much a user that wants
     offers holds less than its entitlement. The lowest priority value is rank 1.
+
+    Example: longshare shares --address 10.0.0.5:5060
     """
     reply = Connection(address, config, timeout).shares()
 

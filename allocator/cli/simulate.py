@@ -44,7 +44,7 @@ def simulate(
         Path | None,
         typer.Option(
             metavar="FOLDER",
-            help="Write tasks, users, users over time, a summary and a figure here.",
+            help="Folder for tasks, users, users over time, a summary and a figure.",
         ),
     ] = None,
     reference: Annotated[
@@ -70,9 +70,11 @@ def simulate(
     ] = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Simulate a policy on the tasks of a trace; docs/how-to/simulate.md.
+    """Simulate a policy on the tasks of a trace; see docs/simulation.md.
 
     Exit codes: 0, done; 2, the trace, the policy or the setting cannot be used.
+
+    Example: longshare simulate month.parquet --policy sdrf --load 0.5
     """
     from allocator.cli.progress import bar
     from allocator.simulation import store

@@ -19,7 +19,13 @@ if TYPE_CHECKING:
 
 Jobs = Annotated[
     int,
-    typer.Option("--jobs", "-j", max=1000, help="Processes; -1: one per core.", show_default="-1"),
+    typer.Option(
+        "--jobs",
+        "-j",
+        max=1000,
+        help="Number of processes; -1: one for each core.",
+        show_default="-1",
+    ),
 ]
 Backend = Annotated[
     str,
@@ -35,13 +41,13 @@ def sweep(
         str,
         typer.Argument(
             metavar="SWEEP.toml",
-            help="File of combinations, or a study's name; docs/how-to/run-studies.md.",
+            help="File of combinations, or a study's name; see docs/studies.md.",
         ),
     ],
     *,
     traces: Annotated[
         list[Path] | None,
-        typer.Option("--trace", help="Trace in place of the file's traces; repeatable."),
+        typer.Option("--trace", help="Trace to simulate instead of the file's traces; repeatable."),
     ] = None,
     out: Annotated[
         Path | None, typer.Option(help="Folder for results.", show_default="runs/SWEEP")
@@ -58,6 +64,8 @@ def sweep(
     more in the file, start the same command again. `longshare report` shows the results.
 
     Exit codes: 0, done; 2, the file or a trace cannot be used.
+
+    Example: longshare sweep study.toml --out results
     """
     from allocator.simulation.studies.plan import (
         Recorded,

@@ -29,6 +29,8 @@ def top(
     """Show users' shares, the allocation, and the next overtaking, updated each second.
 
     Ends on Ctrl-C with exit code 0. With --json each update is one line.
+
+    Example: longshare top --once
     """
     try:
         connection = Connection(address, config, timeout)

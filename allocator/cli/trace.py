@@ -22,10 +22,11 @@ if TYPE_CHECKING:
     from allocator.simulation.trace import Trace
 
 trace_app = typer.Typer(
-    help="Convert, inspect and generate traces of tasks; docs/how-to/prepare-a-trace.md.",
+    help="Convert, inspect and generate traces of tasks; see docs/traces.md.\n\n"
+    "Example: longshare trace convert jobs.csv month.parquet --from csv",
     no_args_is_help=True,
 )
-_EXIT_CODES = "Exit codes: 0 done; 1 there is nothing to do it with; 2 a file cannot be used."
+_EXIT_CODES = "Exit codes: 0, done; 1, the trace would have no tasks; 2, a file cannot be used."
 
 
 class Form(StrEnum):
@@ -61,9 +62,9 @@ def convert(
     sources: Annotated[
         list[Path],
         typer.Argument(
-            metavar="SOURCE...",
-            help="The file, may be packed (.gz, ...); google: the folder; htcondor, log: "
-            "one or several.",
+            metavar="SOURCE",
+            help="The file, which may be packed (.gz, ...). For google, the folder; for htcondor "
+            "and log, one or several files.",
         ),
     ],
     trace: options.TraceFile,
@@ -73,44 +74,51 @@ def convert(
         typer.Option(
             "--from",
             metavar="FORM",
-            help=f"{', '.join(Form)}. csv has a header; sdrf: that of the authors' simulator; log: "
-            "event logs of your own cluster; slurm: sacct --parsable2 or --json; htcondor: "
-            "condor_history -json or -jsonl.",
+            help=f"Format of the source: {', '.join(Form)}. A csv has a header. The format sdrf is "
+            "that of the SDRF authors' simulator, and log is an event log of your own cluster. For "
+            "slurm, print with sacct --parsable2 or --json, for htcondor with condor_history -json "
+            "or -jsonl.",
         ),
     ],
     nodes: Annotated[
-        Path | None, typer.Option(help="openb: the file of nodes.", show_default=False)
+        Path | None, typer.Option(help="For openb: the file of nodes.", show_default=False)
     ] = None,
     users: Annotated[
         Path | None,
-        typer.Option(help="csv: a CSV of users' weights and commitments.", show_default=False),
+        typer.Option(help="For csv: a CSV of users' weights and commitments.", show_default=False),
     ] = None,
     machines: Annotated[
-        Path | None, typer.Option(help="csv: a CSV of machines.", show_default=False)
+        Path | None, typer.Option(help="For csv: a CSV of machines.", show_default=False)
     ] = None,
     timezone: Annotated[
         str | None,
         typer.Option(
             metavar="ZONE",
-            help="slurm: zone of times such as 2026-03-01T12:00:00; Europe/Berlin.",
+            help="For slurm: zone of times such as 2026-03-01T12:00:00; for example Europe/Berlin.",
             show_default="UTC",
         ),
     ] = None,
     demand_at: Annotated[
         DemandMoment | None,
         typer.Option(
-            help="google: the event whose demand counts. At schedule, as for SDRF's authors, tasks "
-            "without CPU or without memory are left out; at submit, tasks without both.",
+            help="For google: the event whose demand counts. With schedule, as the SDRF authors "
+            "chose, tasks without CPU or without memory are left out; with submit, only tasks "
+            "without both.",
             show_default="schedule",
         ),
     ] = None,
     left_out: Annotated[
         Path | None,
-        typer.Option(help="Write every row that was left out to this CSV: reason, file, line."),
+        typer.Option(
+            help="CSV file to list every row that is left out, with reason, file and line."
+        ),
     ] = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Convert a file of another format to a trace; count and list rows that cannot be used."""
+    """Convert a file of another format to a trace; count and list rows that cannot be used.
+
+    Example: longshare trace convert jobs.csv month.parquet --from csv
+    """
     from allocator.simulation import store
 
     if form is Form.LOG:
@@ -151,7 +159,10 @@ def convert(
 
 @trace_app.command(epilog=_EXIT_CODES)
 def stats(trace: options.TraceFile, *, as_json: options.AsJson = False) -> None:
-    """Print the numbers of tasks, users and jobs, and distributions of run times and demands."""
+    """Print the numbers of tasks, users and jobs, and distributions of run times and demands.
+
+    Example: longshare trace stats month.parquet
+    """
     from allocator.simulation import store
     from allocator.simulation.statistics import statistics
 
@@ -173,7 +184,10 @@ def head(
     count: Annotated[int, typer.Option("--count", "-n", min=1, help="Number of tasks.")] = 10,
     as_json: options.AsJson = False,
 ) -> None:
-    """Print the first tasks of a trace."""
+    """Print the first tasks of a trace.
+
+    Example: longshare trace head month.parquet
+    """
     from allocator.simulation import store
 
     with _reading():
@@ -196,7 +210,10 @@ def generate(
     ] = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Generate a trace like a real workload, and compare it with that workload's published data."""
+    """Generate a trace like a real workload, and compare it with that workload's published data.
+
+    Example: longshare trace generate google-month month.parquet --seed 1
+    """
     from rich.console import Console
     from rich.progress import Progress
 

@@ -17,10 +17,15 @@ if TYPE_CHECKING:
 
 def fit(
     *,
-    tasks: Annotated[int, typer.Option(min=100_000, help="Tasks of each month.")] = 1_000_000,
+    tasks: Annotated[
+        int, typer.Option(min=100_000, help="Number of tasks of each month.")
+    ] = 1_000_000,
     months: Annotated[int, typer.Option(min=1, help="Number of months, with seeds from 1.")] = 2,
     draws: Annotated[
-        int, typer.Option(min=0, help="Parameter sets to try first; 0: use the present set.")
+        int,
+        typer.Option(
+            min=0, help="Number of parameter sets to draw and try first; 0: only the present set."
+        ),
     ] = 0,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the draws.")] = 1,
     as_json: options.AsJson = False,
@@ -34,6 +39,8 @@ def fit(
     less users wait.
 
     Exit codes: 0, done; 2, no such months can be generated.
+
+    Example: longshare trace fit --draws 10
     """
     from allocator.cli.progress import bar
     from allocator.simulation.generator.google_month import FITTED

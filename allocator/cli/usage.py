@@ -66,7 +66,10 @@ def usage(
     users: Annotated[
         list[str] | None,
         typer.Option(
-            "--user", metavar="NAME", help="Only this user or role; repeatable.", show_default="all"
+            "--user",
+            metavar="NAME",
+            help="Show only this user or role; repeatable.",
+            show_default="all",
         ),
     ] = None,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV, in seconds.")] = False,
@@ -81,6 +84,8 @@ def usage(
     An hour is included if it begins within the requested interval. Usage is known until the
     master's latest event. The usage of sub-roles is part of the usage of their role; the total
     counts it once.
+
+    Example: longshare usage --since 7d --by role --csv
     """
     if as_csv and as_json:
         raise typer.BadParameter("--csv or --json, not both")
@@ -129,6 +134,8 @@ def audit(
 
     Refused commands follow, with the reason. If one peer sent many, the list shows some of them and
     the number of the rest.
+
+    Example: longshare audit --since 2026-11-22
     """
     begin, end = span(since, until)
     reply = Connection(address, config, timeout).audit(begin, end)

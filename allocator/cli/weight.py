@@ -11,7 +11,10 @@ from allocator.cli.span import duration
 if TYPE_CHECKING:
     from allocator.contract import admin_pb2 as admin
 
-weight_app = typer.Typer(help="Show and change users' weights.", no_args_is_help=True)
+weight_app = typer.Typer(
+    help="Show and change users' weights.\n\nExample: longshare weight set alice 3 --for 2h",
+    no_args_is_help=True,
+)
 
 
 @weight_app.command("list", epilog=EXIT_CODES)
@@ -22,7 +25,10 @@ def list_weights(
     as_json: options.AsJson = False,
     timeout: options.Timeout = options.DEFAULT_TIMEOUT,
 ) -> None:
-    """Show users' weights, where each weight comes from, and when boosts end."""
+    """Show users' weights, where each weight comes from, and when boosts end.
+
+    Example: longshare weight list
+    """
     reply = Connection(address, config, timeout).shares()
 
     from allocator.cli import tables
@@ -36,11 +42,14 @@ def list_weights(
 @weight_app.command("set", epilog=EXIT_CODES)
 def set_weight(
     user: options.KnownUser,
-    weight: Annotated[float, typer.Argument(help="A positive number.")],
+    weight: Annotated[float, typer.Argument(help="The new weight, a positive number.")],
     *,
     lasting: Annotated[
         str | None,
-        typer.Option("--for", help="A boost: for this time, as 90s, 30m, 2h, 7d; then as before."),
+        typer.Option(
+            "--for",
+            help="Duration of a boost: 90s, 30m, 2h, 7d. Then the former weight applies again.",
+        ),
     ] = None,
     address: options.Address = None,
     config: options.ConfigFile = None,
@@ -51,6 +60,8 @@ def set_weight(
 
     With --for the weight is a boost for a limited time. A boost survives restarts and ends by the
     master's clock. Then the former weight applies again.
+
+    Example: longshare weight set alice 3 --for 2h
     """
     from allocator.contract import operator_pb2 as operator
 
@@ -75,6 +86,8 @@ def unset_weight(
     """Cancel the weight that operators gave a user.
 
     Then the master's weight applies, else the configuration's, else 1.
+
+    Example: longshare weight unset alice
     """
     from allocator.contract import operator_pb2 as operator
 

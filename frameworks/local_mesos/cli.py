@@ -81,6 +81,8 @@ def local_mesos(
 
     Connect a scheduler to the printed address, or read /state, /slaves and /metrics/snapshot there.
     The command stops on SIGTERM and Ctrl-C.
+
+    Example: longshare local-mesos --agents 4 --resources 'cpus:4;mem:6144'
     """
     import asyncio  # noqa: PLC0415 - keeps `--help` fast
 

@@ -140,3 +140,19 @@ def test_a_pool_may_lack_resources_that_no_task_needs(tmp_path: Path) -> None:
         app, ["simulate", path, "--policy", "drf", "--capacity", "cpus=1,gpus=0"]
     )
     assert completed.exit_code == 0, completed.stderr
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("weight", "set", "alice", "-1"),
+        ("weight", "set", "alice", "-1e3", "--for", "2h"),
+        ("commitments", "set", "alice", "-0.5"),
+        ("forecast", "alice", "--below", "-1"),
+    ],
+    ids=" ".join,
+)
+def test_a_negative_number_is_a_value_and_not_an_option(command: tuple[str, ...]) -> None:
+    completed = CliRunner().invoke(app, [*command, *SERVICE])
+    assert "no allocator service answers" in completed.stderr
+    assert completed.exit_code == 3

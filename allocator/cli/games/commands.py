@@ -28,10 +28,11 @@ if TYPE_CHECKING:
     from allocator.theory.games.search import GameSearchOutcome
 
 games_app = typer.Typer(
-    help="Games over time: properties of policies when demands change; docs/research/games.md.",
+    help="Study games over time: properties of policies when demands change; see docs/games.md.\n\n"
+    "Example: longshare games search --policy sdrf",
     no_args_is_help=True,
 )
-_EXIT_CODES = "Exit codes: 0 done, whatever was found; 2 wrong usage, or a file cannot be used."
+_EXIT_CODES = "Exit codes: 0, the search is done; 2, wrong usage, or a file cannot be used."
 _POLICIES = "sdrf, stsf, drf, cmmf, dynamic-drf, dynamic-mmf, kueue-afs or volcano."
 
 _Policy = Annotated[str, typer.Option(help=_POLICIES)]
@@ -52,7 +53,7 @@ _Longest = Annotated[
     int,
     typer.Option(min=1, max=1000, help="Largest number of times that a stage is played in a row."),
 ]
-_Out = Annotated[Path | None, typer.Option(help="Write the game to this file.")]
+_Out = Annotated[Path | None, typer.Option(help="File to write the game to.")]
 
 
 @games_app.command(epilog=_EXIT_CODES)
@@ -77,7 +78,10 @@ def search(
     as_json: options.AsJson = False,
     out: _Out = None,
 ) -> None:
-    """Search for games in which a property does not hold, and print the smallest such game."""
+    """Search for games in which a property does not hold, and print the smallest such game.
+
+    Example: longshare games search --policy sdrf
+    """
     from rich.console import Console
     from rich.progress import Progress
 
@@ -122,7 +126,9 @@ def worst(
     steps: Annotated[int, typer.Option(min=1, help="Games tried from each start.")] = 1000,
     restarts: Annotated[int, typer.Option(min=1, help="Number of starts.")] = 4,
     users: Annotated[int, typer.Option(min=2, max=6, help="Users that play.")] = 3,
-    members: Annotated[int, typer.Option(min=2, help="n: users that play and idle users.")] = 9,
+    members: Annotated[
+        int, typer.Option(min=2, help="n, the number of users: users that play, and idle users.")
+    ] = 9,
     stages: Annotated[int, typer.Option(min=1, max=8)] = 3,
     seed: _Seed = 1,
     resources: _Resources = 2,
@@ -133,7 +139,10 @@ def worst(
     as_json: options.AsJson = False,
     out: _Out = None,
 ) -> None:
-    """Search by hill climbing for a game in which a lie pays most, and print the game."""
+    """Search by hill climbing for a game in which a lie pays most, and print the game.
+
+    Example: longshare games worst --policy dynamic-drf
+    """
     from rich.console import Console
     from rich.progress import Progress
 
@@ -173,13 +182,16 @@ def worst(
 @games_app.command(epilog=_EXIT_CODES)
 def play(
     file: Annotated[
-        Path, typer.Argument(metavar="GAME.toml", help="The game; docs/research/games.md.")
+        Path, typer.Argument(metavar="GAME.toml", help="File with the game; see docs/games.md.")
     ],
     *,
     policy: _Policy,
     as_json: options.AsJson = False,
 ) -> None:
-    """Play a game with true and with claimed demands, and print which properties are violated."""
+    """Play a game with true and with claimed demands, and print which properties are violated.
+
+    Example: longshare games play game.toml --policy sdrf
+    """
     from allocator.theory.games.game import read_game
 
     game_policy = _policy(policy)
@@ -200,7 +212,9 @@ def gains(
     *,
     policies: Annotated[list[str] | None, typer.Option("--policy", help=_POLICIES)] = None,
     resources: Annotated[list[int] | None, typer.Option(min=1, max=3)] = None,
-    members: Annotated[list[int] | None, typer.Option(min=3, help="n; three users play.")] = None,
+    members: Annotated[
+        list[int] | None, typer.Option(min=3, help="n, the number of users, of which three play.")
+    ] = None,
     deltas: Annotated[list[float] | None, typer.Option("--delta", min=0.0)] = None,
     steps: Annotated[int, typer.Option(min=1, help="Games tried from each start.")] = 300,
     restarts: Annotated[int, typer.Option(min=1, help="Number of starts for each cell.")] = 3,
@@ -213,6 +227,8 @@ def gains(
     """Search for the lie that pays most, for each discount factor δ and number of users n.
 
     The number of resources varies, too. The results are written as a table and a figure.
+
+    Example: longshare games gains --policy sdrf --out gains
     """
     from rich.console import Console
     from rich.progress import Progress
