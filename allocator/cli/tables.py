@@ -123,7 +123,7 @@ def table_of_weights(users: Sequence[admin.UserShare]) -> Table:
         table.add_column(header, justify="right", no_wrap=True)
     table.add_column("by", no_wrap=True)
     for depth, row in _as_tree(users):
-        by = row.weight_by or "nobody"
+        by = row.weight_by or "default"
         if row.HasField("boost_ends_after"):
             ends = duration(row.boost_ends_after)
             by = f"boost, ends in {ends}; then {row.weight_after_boost:g}"
@@ -134,7 +134,7 @@ def table_of_weights(users: Sequence[admin.UserShare]) -> Table:
 def lines_of_cluster(cluster: admin.Cluster) -> str:
     """Return text about the cluster: time, policy, master, allocation, next change of the order."""
     if not cluster.time:
-        return f"{cluster.policy}, no master has come yet"
+        return f"{cluster.policy}, no master has connected yet"
     time = datetime.fromtimestamp(cluster.time, tz=UTC)
     used = "  ".join(
         f"{printable(name)} {cluster.allocation.get(name, 0.0):.15g}/{total:.15g}"
@@ -163,14 +163,14 @@ def line_without_master(cluster: admin.Cluster) -> str:
     from allocator.service.show.formatting import duration
 
     if cluster.agents or cluster.frameworks:
-        consequence = "nobody gets offers; what is shown is of then"
+        consequence = "no framework gets offers, and the values below are the last known"
         if not cluster.HasField("alone"):
             return f"no master is connected: {consequence}"
         return f"no master has been connected for {duration(cluster.alone)}: {consequence}"
-    elapsed = f" in {duration(cluster.alone)}" if cluster.HasField("alone") else ""
+    elapsed = f" {duration(cluster.alone)} ago" if cluster.HasField("alone") else ""
     return (
-        f"no master is connected: none has come yet{elapsed} since the service began; after a "
-        "start that takes some seconds"
+        f"no master has connected since the service started{elapsed}; a master tries again every "
+        "few seconds"
     )
 
 
@@ -192,13 +192,15 @@ def lines_of_changes(reply: admin.OrderReply) -> str:
         parts += _changed_commitments(before, after)
         lines.append(f"{printable(after.user)}: {', '.join(parts)}, rank {after.rank}")
     if not lines:
-        lines.append("carried out; nothing is different for now")
+        lines.append("the service carried out the order; no user's values change for now")
     if reply.HasField("stored") and not reply.stored:
-        lines.append("not stored yet: the store is slow or fails; it holds, and is stored later")
+        lines.append("the change is in force, but not stored yet: the store is slow or fails")
     if reply.HasField("audited") and not reply.audited:
-        lines.append("not in the audit yet: its database is slow or fails; the log has it")
+        lines.append(
+            "the order is in the log, but not in the audit yet: its database is slow or fails"
+        )
     if reply.volatile:
-        lines.append("this will not last: the service has no store, and a restart forgets it")
+        lines.append("the change will not last: the service has no store, so a restart forgets it")
     return "\n".join(lines)
 
 
@@ -285,7 +287,7 @@ def table_of_shadow(shadow: admin.Shadow) -> Table | Text:
     """
     name = printable(shadow.name)
     if shadow.failure:
-        return Text(f"{name}: given up: {printable(shadow.failure)}")
+        return Text(f"{name}: the service stopped this shadow: {printable(shadow.failure)}")
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     table.title, table.title_justify = name, "left"
     for heading in ("turn", "as decided"):

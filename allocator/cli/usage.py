@@ -289,7 +289,7 @@ def _line(order: "admin.Ordered") -> str:
         for user in before
         if before[user] != after.get(user)
     )
-    return printable(f"{line}  {'; '.join(changes) or 'nothing is different'}")
+    return printable(f"{line}  {'; '.join(changes) or 'no change'}")
 
 
 def _standing_text(standing: object) -> str:
@@ -298,7 +298,8 @@ def _standing_text(standing: object) -> str:
     commitments = ", ".join(
         f"{name} {commitment:.1%}" for name, commitment in standing.get("commitments", {}).items()
     )
-    return f"weight {standing.get('weight', 1.0):g}, owes {commitments or 'nothing'}"
+    weight = f"weight {standing.get('weight', 1.0):g}"
+    return f"{weight}, commitment {commitments}" if commitments else f"{weight}, no commitment"
 
 
 def _plain(value: object) -> str:

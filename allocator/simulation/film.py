@@ -16,7 +16,7 @@ from allocator.simulation.setting import Setting
 from allocator.simulation.trace import MICROSECONDS, Trace
 
 _NO_COMMITMENTS = (
-    "Commitments are not shown: the original keeps its own accounts, in units of its own."
+    "Commitments are not shown, because the original policy keeps accounts in its own units."
 )
 
 
@@ -80,7 +80,7 @@ class _Filming:
             version=__version__,
             every=self._camera.every,
             clock="elapsed",
-            notes=("It was simulated.", *(() if exact else (_NO_COMMITMENTS,))),
+            notes=("This run was simulated.", *(() if exact else (_NO_COMMITMENTS,))),
         )
         return page(pack(self._camera.reel, about))
 
@@ -175,4 +175,6 @@ def _waiting_text(turn: int, tasks: int) -> str:
     waiting = (
         f"{tasks:,} task{'' if tasks == 1 else 's'} of its {'waits' if tasks == 1 else 'wait'}"
     )
-    return f"{waiting}; the next does not fit now" if turn == 1 else f"{waiting}; its turn comes"
+    if turn == 1:
+        return f"{waiting}; the next task does not fit now"
+    return f"{waiting} for the user's turn"

@@ -260,7 +260,7 @@ def test_orders_are_audited_with_their_effect_and_boosts_show_their_end(
     assert [bool(order["refusal"]) for order in orders] == [False] * 4 + [True]
     shown = run(running, "audit", "--since", "1h").output
     assert "set weight" in shown
-    assert "weight 1, owes nothing → weight 4" in " ".join(shown.split())
+    assert "weight 1, no commitment → weight 4" in " ".join(shown.split())
     assert "REFUSED: the cluster has no 'cpu'; it has cpus, mem" in shown
     narrow = {"COLUMNS": "44", "TTY_COMPATIBLE": "1"}
     wrapped = run(running, "audit", "--since", "1h", looks=narrow).output.splitlines()
@@ -273,7 +273,7 @@ def test_orders_are_audited_with_their_effect_and_boosts_show_their_end(
 @pytest.mark.slow
 def test_a_forecast_is_shown_as_sentences_with_assumptions(running: Service) -> None:
     shown = run(running, "forecast", "web", "--below", "0.25").output
-    assert "Its commitment is not above 25.0% in 58.3 min." in shown
+    assert "In 58.3 min its commitment falls to 25.0%." in shown
     assert "Assumed:" in shown
     forecast = json.loads(
         run(running, "forecast", "new", "--tasks", "3", "--demand", "cpus:1", "--json").output
@@ -296,7 +296,7 @@ def test_without_a_store_an_order_warns_that_it_will_be_lost(tmp_path: Path) -> 
         tmp_path, SETTINGS.replace("[accounting]\nevery = 60", '[store]\nkind = "none"')
     ) as made:
         output = run(made, "weight", "set", "idle", "2").output
-        assert "this will not last: the service has no store" in output
+        assert "the change will not last: the service has no store" in output
         assert "keeps no accounts" in run(made, "usage", code=1).output
 
 

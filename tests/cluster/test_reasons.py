@@ -92,8 +92,8 @@ def test_declined_resources_are_reported_with_the_end_of_the_first_filter() -> N
     assert (explanation.reason, dict(explanation.agents)) == ("refused", {"refused": 2})
     assert explanation.until == START_NS / SECOND + 60
     assert reasons_text(explanation, START_NS / SECOND + 15) == (
-        "it has itself refused what 2 agents would give it; "
-        "the first of its refusals ends in 45.0 s"
+        "it has declined the resources of 2 agents that could serve it; "
+        "its first offer filter ends in 45.0 s"
     )
     master.tick(61)
     assert dict(why(master.engine).agents) == {"nothing_free": 1, "refused": 1}
@@ -115,7 +115,7 @@ def test_a_filter_on_resources_that_are_not_free_is_reported_additionally() -> N
         assert explanation.declined_agents == closely
     words = reasons_text(explanation, START_NS / SECOND)
     assert words.endswith(
-        "; on 1 agent it has itself refused what one task needs, and is not offered that"
+        "; it has declined the resources of one task on 1 agent, and is not offered them again"
     )
 
 
@@ -265,7 +265,10 @@ def test_agents_reserved_for_another_role_are_reported_with_that_role() -> None:
     explanation = of_agent("cpus(prod):8;mem(prod):4096", "a")
     assert (explanation.reason, set(explanation.reserved_for)) == ("reserved", {"prod"})
     words = reasons_text(explanation, 0.0)
-    assert words == "1 agent would do, but reserved for other roles; reserved for role prod"
+    assert words == (
+        "1 agent could serve it, but is reserved for other roles; "
+        "the reservations are for role prod"
+    )
     partly = of_agent("cpus:0.5;cpus(prod):8;mem:4096", "a")
     assert partly.reason == "reserved", "the unreserved rest is smaller than a task"
     assert of_agent("cpus(prod):8;mem(prod):4096", "a", demand="cpus:9").reason == "too_large"
@@ -369,7 +372,7 @@ def test_the_rest_of_an_accepted_offer_is_not_reported_as_declined() -> None:
     assert first.agent == "s1"
     explanation = why(master.engine)
     assert dict(explanation.agents) == {"left_over": 1, "nothing_free": 1}
-    assert "the master refused what it launched" in reasons_text(explanation, START_NS / SECOND)
+    assert "the master refused its launches" in reasons_text(explanation, START_NS / SECOND)
     master.recover(second, refuse_seconds=60)
     assert dict(why(master.engine).agents) == {"refused": 1, "left_over": 1}
 

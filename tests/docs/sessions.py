@@ -38,7 +38,7 @@ _PARTS = re.compile(
     re.DOTALL | re.MULTILINE,
 )
 _FRESH = ["-m", "allocator.cli"]
-_LATE = "not in the audit yet: its database is slow or fails; the log has it\n"
+_LATE = "the order is in the log, but not in the audit yet: its database is slow or fails\n"
 """End of an answer if the disk is slow; the test does not repeat the order."""
 _NUMBER = re.compile(r"(?<![\w.-])\d+(?:[.,:]\d+)*(?!\w)")
 """A number that is not part of a name, such as agent-1."""

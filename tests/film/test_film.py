@@ -140,7 +140,9 @@ def test_a_day_of_forty_agents_can_be_attached_to_a_bug_report() -> None:
 
     for now in range(0, DAY, 600):
         users = [
-            UserNow(name, "", chance.random(), chance.random(), 0.025, place, "its turn comes", {})
+            UserNow(
+                name, "", chance.random(), chance.random(), 0.025, place, "waits for its turn", {}
+            )
             for place, name in enumerate(names)
         ]
         agents = [

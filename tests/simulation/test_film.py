@@ -35,10 +35,10 @@ def test_frames_show_allocations_commitments_and_waiting_tasks_of_users() -> Non
     assert (share, entitlement, turn) == (10_000, 3333, 2)
     # Eq. 12: two thirds too much of the CPUs for two seconds.
     assert debt / 10_000 == pytest.approx(2 / 3 * (1 - 0.5 ** (2 / 10)), abs=1e-4)
-    assert shown["waits"][waits] == "1 task of its waits; its turn comes"
+    assert shown["waits"][waits] == "1 task of its waits for the user's turn"
     assert shown["held"][held] == [2000, 2000]
     *_, waits, _ = (column[frame] for column in lines_of(shown, "light"))
-    assert shown["waits"][waits] == "1 task of its waits; the next does not fit now"
+    assert shown["waits"][waits] == "1 task of its waits; the next task does not fit now"
     assert shown["agents"] == ["the pool"]
     light = [column[times.index(10.0)] for column in lines_of(shown, "light")]
     assert light[0] == 5000, "light is first once two tasks of heavy have ended"

@@ -147,7 +147,7 @@ class Player {
     write(element("about"), [source, policy + (half === null ? "" : ", half-life " + duration(half)),
       "made by Longshare " + version].join(" · "));
     document.title = source + " – Longshare time machine";
-    const sampled = "There is a picture of every " + duration(every) + "; nothing between two is shown.";
+    const sampled = "The recording has a frame for every " + duration(every) + "; changes between two frames are not shown.";
     for (const note of [sampled, ...notes]) element("notes").append(made("li", "", note));
   }
 
@@ -221,8 +221,8 @@ class Player {
     });
     this.shown = new Int32Array(agents.length).fill(-1);
     this.walk(parent, () => this.cells.filter((node) => !node.classList.contains("gone")));
-    const own = this.film.users.length > COLOURS ? " The " + COLOURS + " users who held most have colours; all others are grey." : "";
-    write(element("legend"), "Each square is an agent, filled as its fullest resource is held. A dashed one is not offered." + own);
+    const own = this.film.users.length > COLOURS ? " The " + COLOURS + " users that held most have colours; the other users are grey." : "";
+    write(element("legend"), "Each square is an agent, filled by the part held of its fullest resource. A dashed square is not offered." + own);
   }
 
   makeUsers() {
@@ -426,7 +426,7 @@ class Player {
     const { film, frame } = this;
     const cell = film.cell(agent, frame);
     const name = film.agents[agent];
-    if (!cell) return [name, ["It is not there now."]];
+    if (!cell) return [name, ["The agent is not registered now."]];
     const [state, total, parts] = cell;
     const free = total.map((amount, place) => Math.max(amount - parts.reduce((sum, part) => sum + part[place + 1], 0), 0));
     const words = ["It has " + film.amounts(total) + "."];
@@ -440,27 +440,27 @@ class Player {
   userWords(user) {
     const { film, frame } = this;
     const [name, parent] = film.users[user];
-    if (!film.is(user, frame)) return [name, ["It is not known now, or holds and owes less than those that are shown."]];
+    if (!film.is(user, frame)) return [name, ["The service does not know this user now, or the user's share and commitment are too small to be shown."]];
     const [share, debt, fair, turn, waits, held] = [SHARE, DEBT, FAIR, TURN, WAITS, HELD].map((column) => film.of(user, column, frame));
     const words = [
       "It holds " + film.amounts(film.held[held]) + ": " + percent(share) + " of the cluster. It is entitled to " + percent(fair) + ".",
-      debt ? "It owes " + percent(debt) + ", for what it held beyond that." : "It owes nothing.",
+      debt ? "Its commitment for past over-use is " + percent(debt) + " of the cluster." : "It has no commitment.",
     ];
     const siblings = film.order.filter((each) => film.users[each][1] === parent && film.is(each, frame) && film.of(each, TURN, frame));
     if (!turn) words.push("It wants no offers.");
-    else if (turn === 1) words.push("Of the " + siblings.length + " that want offers it is next.");
+    else if (turn === 1) words.push("It is next of the " + siblings.length + " users that want offers.");
     else {
       const ahead = siblings.find((each) => film.of(each, TURN, frame) === turn - 1);
-      words.push("Of the " + siblings.length + " that want offers it is number " + turn +
-        (ahead === undefined ? "." : "; directly ahead of it is " + film.users[ahead][0] + "."));
+      words.push("It is number " + turn + " of the " + siblings.length + " users that want offers" +
+        (ahead === undefined ? "." : "; directly ahead is " + film.users[ahead][0] + "."));
     }
-    if (film.waits[waits]) words.push("What keeps it from more: " + film.waits[waits] + ".");
+    if (film.waits[waits]) words.push("Reason to wait: " + film.waits[waits] + ".");
     return [name, words];
   }
 }
 
 unpacked().then((data) => { window.player = new Player(new Film(data)); }).catch((error) => {
   write(element("trouble"), typeof DecompressionStream === "undefined"
-    ? "This browser is too old to unpack the recording; Chromium 80, Firefox 113 and Safari 16.4 can."
-    : "The recording cannot be read: " + error.message + ".");
+    ? "This browser is too old to unpack the recording; use Chromium 80, Firefox 113, Safari 16.4, or a later version."
+    : "The browser cannot read the recording: " + error.message + ". Make the page again.");
 });

@@ -66,7 +66,9 @@ async def answer_forecast(
         levels = [(level.pool.twin(), level.member) for level in engine.path(request.user)]
         newcomer = not levels
         if newcomer and (not request.tasks or "/" in request.user):
-            raise UnknownUserError(f"{request.user} has just been forgotten")
+            raise UnknownUserError(
+                f"user {request.user} was forgotten while the service computed this forecast"
+            )
         if newcomer:
             levels = [(engine.pool.twin(), request.user)]
         question = _Question(request, levels, demand, survey, newcomer=newcomer)
@@ -118,14 +120,16 @@ def _demand(request: admin.ForecastRequest, engine: Engine) -> Quantities | None
     user = request.user
     if engine.standing(user) is None and (not request.tasks or "/" in user):
         raise UnknownUserError(
-            f"no such user: {user}; a newcomer at the top is asked for with --tasks"
+            f"no such user: {user}; to forecast for a new top-level user, give --tasks"
         )
     if not request.tasks:
         return None
     known = engine.demands().get(user.removesuffix("/."), [])
     demand = _amounts(request.demand) if request.demand else next(iter(known), None)
     if not demand:
-        raise InvalidQuestionError("nobody knows what one of its tasks needs; say it with --demand")
+        raise InvalidQuestionError(
+            f"user {user} has not declared what one of its tasks needs; give it with --demand"
+        )
     return demand
 
 
@@ -210,8 +214,8 @@ class _Question:
             )
         if user in self._survey.passed_over:
             reply.words.append(
-                f"{called(user)} wants offers, but {PASSED_OVER}; longshare explain says why. "
-                "This is as if one could."
+                f"{called(user)} wants offers, but {PASSED_OVER}; longshare explain gives the "
+                "reason. This forecast assumes that an agent could serve it."
             )
         reply.words.extend(_words(request, reply, self._horizon, wants=was_active))
         if self._survey.gaps:
@@ -237,41 +241,48 @@ class _Question:
         request, capacity = self._request, self._pool.capacity
         if request.tasks > MOST_TASKS:
             raise InvalidQuestionError(
-                f"{request.tasks} tasks; at most {MOST_TASKS:,} can be asked for"
+                f"{request.tasks} tasks are too many; ask for at most {MOST_TASKS:,}"
             )
         weight = request.weight if request.HasField("weight") else 1.0
         if not LEAST_WEIGHT <= weight <= LARGEST_WEIGHT:
             raise InvalidQuestionError(
-                f"a weight of {weight:g}; it is from {LEAST_WEIGHT:g} to {LARGEST_WEIGHT:g}"
+                f"weight {weight:g} is not a number from {LEAST_WEIGHT:g} to {LARGEST_WEIGHT:g}"
             )
         if request.HasField("weight") and not self._newcomer:
-            raise InvalidQuestionError(f"{request.user} is known, and has a weight")
+            raise InvalidQuestionError(
+                f"user {request.user} has a weight already; leave out --weight, which is for a new "
+                "user"
+            )
         if request.HasField("below") and not request.below > 0.0:
-            raise InvalidQuestionError("a commitment never falls to 0; ask for a level above")
+            raise InvalidQuestionError(
+                "a commitment never falls to 0; give --below a level above 0"
+            )
         for kind, request_amounts in (("task", request.demand), ("burst", request.burst)):
             amounts = _amounts(request_amounts)
             if amounts and not capacity.contains(amounts):
                 raise InvalidQuestionError(
-                    f"a {kind} of {amounts}; the whole cluster has {capacity}"
+                    f"a {kind} of {amounts} is larger than the whole cluster, which has {capacity}"
                 )
         if request.burst and not 0.0 < request.burst_seconds <= LONGEST:
             raise InvalidQuestionError(
-                f"a burst of {request.burst_seconds:g} s; say for how long with --for"
+                f"a burst of {request.burst_seconds:g} s is too short or too long; give --for a "
+                f"duration of at most {LONGEST / 86400:.0f} days"
             )
 
     def _assumptions(self, passed_over: list[str]) -> list[str]:
         pool = self._pool
         assumptions = [
-            "Nobody else's allocation, weight or demand changes; no agent or user comes or goes.",
-            "Turns are those of the order; quota, constraints and refusals may delay them.",
+            "No other user's allocation, weight or demand changes. No agent or user comes or goes.",
+            "Turns follow the order of users. Quota, constraints and declines may delay a turn.",
         ]
         if self._demand is not None:
             assumptions.append(
-                "When something becomes free nobody knows: what is told is whose turn it is."
+                "The service does not know when resources become free. The forecast tells which "
+                "user is next at each time."
             )
             assumptions.append(
-                "What becomes free is enough for a task of each user that is ahead; otherwise it "
-                "goes to the next user for which it is enough."
+                "Freed resources are enough for a task of each user ahead. If they are not, the "
+                "next user for whose task they are enough gets them."
             )
         if passed_over:
             names = ", ".join(map(called, passed_over[:_NAMED]))
@@ -279,17 +290,19 @@ class _Question:
                 f" and {len(passed_over) - _NAMED} more" if len(passed_over) > _NAMED else ""
             )
             assumptions.append(
-                f"Passed over, as no agent could serve them: {names}{remainder}. They stay so."
+                f"No agent could serve {names}{remainder}. The forecast passes these users over."
             )
         if pool.policy.tau is None:
-            assumptions.append(f"The policy {pool.policy.name} remembers no over-use.")
+            assumptions.append(
+                f"The policy {pool.policy.name} keeps no commitments for past over-use."
+            )
         return assumptions
 
 
 def _horizon(seconds: float, tau: float | None) -> float:
     if not 0.0 <= seconds <= LONGEST:
         raise InvalidQuestionError(
-            f"a horizon of {seconds:g} s; at most {LONGEST / 86400:.0f} days"
+            f"a horizon of {seconds:g} s is out of range; give 0 to {LONGEST / 86400:.0f} days"
         )
     return seconds or min(max(_CONSTANTS * (tau or 0.0), _LEAST), LONGEST)
 
@@ -303,7 +316,7 @@ def _words(
     request: admin.ForecastRequest, reply: admin.ForecastReply, horizon: float, *, wants: bool
 ) -> list[str]:
     user, within = called(request.user), duration(horizon)
-    words = [] if wants else [f"{user} wants no offers now; this is as if it did."]
+    words = [] if wants else [f"{user} wants no offers now; this forecast assumes that it does."]
     for passing in reply.passings:
         when = duration(passing.after)
         if passing.passing == request.user:
@@ -313,11 +326,13 @@ def _words(
         else:
             words.append(f"In {when} {called(passing.passing)} overtakes {called(passing.passed)}.")
     if not reply.passings:
-        words.append(f"{user} neither overtakes anybody nor is overtaken within {within}.")
+        words.append(f"{user} overtakes no user, and no user overtakes it, within {within}.")
     if request.HasField("below"):
         level = f"{request.below:.1%}"
-        if reply.HasField("below_after"):
-            words.append(f"Its commitment is not above {level} in {duration(reply.below_after)}.")
+        if reply.HasField("below_after") and reply.below_after > 0.0:
+            words.append(f"In {duration(reply.below_after)} its commitment falls to {level}.")
+        elif reply.HasField("below_after"):
+            words.append(f"Its commitment is not above {level} now.")
         else:
             words.append(
                 f"While its allocation does not change, its commitment stays above {level}."
@@ -331,42 +346,52 @@ def _words(
 
 def _words_of_wait(wait: admin.Wait, within: str) -> list[str]:
     ahead = f"{counted(wait.ahead, 'user')} {'is' if wait.ahead == 1 else 'are'} ahead of it now"
-    words = [f"{ahead if wait.ahead else 'Nobody is ahead of it now'}."]
+    words = [f"{ahead if wait.ahead else 'No user is ahead of it now'}."]
     if not wait.most:
-        words.append("No agent could hold such a task for it, even if nothing else ran there.")
+        words.append("No agent could hold such a task, even if no other task ran there.")
         return words
-    if wait.at_once >= wait.tasks:
-        words.append(f"All of its {wait.tasks} tasks come before anybody else has a turn.")
-    else:
-        words.append(
-            f"Of its {counted(wait.tasks, 'task')} {wait.at_once or 'none'} "
-            f"{'come' if wait.at_once > 1 else 'comes'} before anybody else has a turn."
-        )
+    words.append(_words_of_turns(wait.at_once, wait.tasks))
+    if wait.at_once < wait.tasks:
         if not wait.HasField("first_after"):
-            words.append(f"Its turn for the last one does not come within {within}.")
+            words.append(f"Its turn for the last task does not come within {within}.")
         elif wait.first_after > 0.0:
-            words.append(f"Its turn for the last one comes in {duration(wait.first_after)}.")
+            words.append(f"Its turn for the last task comes in {duration(wait.first_after)}.")
         else:
-            words.append("For the last one, too, it is first.")
-    words.append(f"What is free now would do for {counted(wait.room, 'such task')}.")
+            words.append("It is first in order for the last task, too.")
+    words.append(f"The resources that are free now could hold {counted(wait.room, 'such task')}.")
     return words
+
+
+def _words_of_turns(before_others: int, tasks: int) -> str:
+    """Return a sentence about the tasks for which the user is next before another user is."""
+    if not before_others:
+        return f"Another user has a turn before {'the first of ' * (tasks > 1)}its {_tasks(tasks)}."
+    share = "its task" if tasks == 1 else f"{before_others} of its {_tasks(tasks)}"
+    return f"It has its turn for {share} before any other user has a turn."
+
+
+def _tasks(number: int) -> str:
+    return "task" if number == 1 else f"{number} tasks"
 
 
 def _words_of_cost(request: admin.ForecastRequest, cost: admin.Cost, within: str) -> list[str]:
     commitment, burst = f"{cost.commitment_after:.1%}", duration(request.burst_seconds)
-    words = [
-        f"After {burst} of that it owes {commitment}, and {cost.commitment_without:.1%} without."
-    ]
+    without = f"{cost.commitment_without:.1%}"
+    words = [f"After {burst} of the burst its commitment is {commitment}, instead of {without}."]
     for overtaking in cost.overtaken_by:
         back = (
             f"for {duration(overtaking.until)}"
             if overtaking.HasField("until")
-            else f"for over {within}"
+            else f"for more than {within}"
         )
-        words.append(f"Because of it {called(overtaking.user)} is ahead of it then, {back}.")
+        words.append(
+            f"Because of the burst, {called(overtaking.user)} is ahead of it then, {back}."
+        )
     if not cost.HasField("recovered_after") or math.isinf(cost.recovered_after):
         words.append("The additional commitment does not decay.")
     elif cost.recovered_after > 0.0:
         after = duration(cost.recovered_after)
-        words.append(f"After {after} it owes less than 1% of the cluster more than without it.")
+        words.append(
+            f"The burst adds less than 1% of the cluster to its commitment from {after} later on."
+        )
     return words

@@ -206,7 +206,7 @@ def _why_no_offers(engine: Engine, user: str) -> str:
         role == user.removesuffix("/.") or role.startswith(f"{user}/") for role in roles
     ):
         return f"no framework has registered in the role {user}"
-    return "it has no framework that is connected, active and has not suppressed offers"
+    return "each of its frameworks is disconnected or inactive, or has suppressed offers"
 
 
 def _words(
@@ -219,8 +219,8 @@ def _words(
     words.extend(_words_of_neighbours(explanation))
     if explanation.priority.owed > 0.0:
         words.append(
-            f"Without its debt its priority would be {explanation.priority_without_debt:.4f}: "
-            f"rank {explanation.rank_without_debt}."
+            "Without its commitment it would have priority "
+            f"{explanation.priority_without_debt:.4f} and rank {explanation.rank_without_debt}."
         )
         words.append(_words_of_decay(explanation))
     for passing in explanation.passings:
@@ -248,20 +248,24 @@ def _words_of_rank(
     if explanation.no_offers:
         return f"{rank}, but gets no offers: {explanation.no_offers}."
     if explanation.turn == 1 and explanation.above:
-        return f"{rank}; of those that want offers there it is first."
+        return f"{rank}; it is first of the users there that want offers."
     if explanation.turn == 1:
-        return f"{rank}; of those that want offers it is next."
-    return f"{rank}, and is number {explanation.turn} of the {wanting} that want offers."
+        return f"{rank}; it is next of the users that want offers."
+    return f"{rank}, and is number {explanation.turn} of the {wanting} users that want offers."
 
 
 def _words_of_priority(standing: Standing[str], parts: admin.Priority) -> str:
     if parts.held and not parts.held_resource:
-        return f"Its priority is {standing.priority:.4f}, and the lowest is served first."
+        return f"Its priority is {standing.priority:.4f}; the lowest priority is served first."
     held = f"holds {parts.held:.1%} of {parts.held_resource}" if parts.held else "holds nothing"
-    owed = f"owes {parts.owed:.1%} of {parts.owed_resource}" if parts.owed else "owes nothing"
+    commitment = (
+        f"a commitment of {parts.owed:.1%} of {parts.owed_resource}"
+        if parts.owed
+        else "no commitment"
+    )
     return (
-        f"It {held} and {owed}; over its weight of {parts.weight:g} that is a priority of "
-        f"{standing.priority:.4f}, and the lowest is served first."
+        f"It {held} and has {commitment}; divided by its weight of {parts.weight:g}, that gives "
+        f"priority {standing.priority:.4f}. The lowest priority is served first."
     )
 
 
@@ -269,9 +273,9 @@ def _words_of_entitlement(row: UserShare) -> str:
     standing = row.standing
     entitled = f"It is entitled to {standing.entitlement:.1%} of the cluster"
     if row.shortfall > 0.0:
-        return f"{entitled}, and {row.shortfall:.1%} of the cluster short of that."
+        return f"{entitled} and holds {row.shortfall:.1%} less."
     if standing.share > standing.entitlement:
-        return f"{entitled}, and holds {standing.share - standing.entitlement:.1%} more than that."
+        return f"{entitled} and holds {standing.share - standing.entitlement:.1%} more."
     return f"{entitled}."
 
 
@@ -279,13 +283,19 @@ def _words_of_neighbours(explanation: admin.Explanation) -> list[str]:
     words = []
     if explanation.HasField("ahead"):
         ahead = explanation.ahead
-        words.append(f"Directly ahead of it is {called(ahead.user)}, by {ahead.distance:.4f}.")
+        words.append(
+            f"Directly ahead is {called(ahead.user)}, whose priority is lower by "
+            f"{ahead.distance:.4f}."
+        )
     if explanation.HasField("behind"):
         behind = explanation.behind
-        words.append(f"Directly behind it is {called(behind.user)}, by {behind.distance:.4f}.")
+        words.append(
+            f"Directly behind is {called(behind.user)}, whose priority is higher by "
+            f"{behind.distance:.4f}."
+        )
     words.extend(
-        f"{called(above.user)}, to which it belongs, is served after {called(above.ahead.user)}, "
-        f"which is ahead by {above.ahead.distance:.4f}."
+        f"Its parent {called(above.user)} is served after {called(above.ahead.user)}, whose "
+        f"priority is lower by {above.ahead.distance:.4f}."
         for above in explanation.above
     )
     return words
@@ -293,9 +303,9 @@ def _words_of_neighbours(explanation: admin.Explanation) -> list[str]:
 
 def _words_of_decay(explanation: admin.Explanation) -> str:
     if not explanation.HasField("halved_after"):
-        return "While its allocation does not change, its debt will not halve."
+        return "While its allocation does not change, its commitment will not fall to half."
     when = duration(explanation.halved_after)
-    return f"If nothing changes, its debt will have halved in {when}."
+    return f"If nothing changes, its commitment will have halved in {when}."
 
 
 def _words_of_demands(engine: Engine, user: str) -> list[str]:
@@ -304,13 +314,14 @@ def _words_of_demands(engine: Engine, user: str) -> list[str]:
         name = f"Its framework {engine.framework_name(fit.framework)} ({fit.framework})"
         if fit.misfit:
             end = "" if fit.misfit.endswith("?") else "."
-            words.append(f"{name} does not fit: {fit.misfit}{end}")
+            words.append(f"{name} cannot get offers: {fit.misfit}{end}")
         if fit.slip:
             end = "" if fit.slip.endswith("?") else "."
-            words.append(f"{name} says what is not understood and passed over: {fit.slip}{end}")
+            words.append(f"{name} has a label that the service ignores: {fit.slip}{end}")
         if fit.unnamed and not fit.misfit:
             words.append(
-                f"{name} is not offered {', '.join(fit.unnamed)}: its demand does not name them."
+                f"{name} is not offered {', '.join(fit.unnamed)}, because its demand does not "
+                f"name {'it' if len(fit.unnamed) == 1 else 'them'}."
             )
         if not fit.misfit and fit.constraint:
             words.append(
@@ -318,11 +329,11 @@ def _words_of_demands(engine: Engine, user: str) -> list[str]:
             )
         if fit.at_a_time > 1:
             words.append(
-                f"{name} has tasks below the least that counts (limits.smallest_demand): it is "
-                f"offered {fit.at_a_time} tasks' worth at a time."
+                f"{name} has tasks smaller than limits.smallest_demand, so it is offered "
+                f"resources for {fit.at_a_time} tasks at a time."
             )
     words.extend(
-        f"Data about the role are set aside: {rejected.flaw.words}."
+        f"The service has rejected data about the role: {rejected.flaw.words}."
         for rejected in engine.rejected_inputs()
         if rejected.kind == "role" and rejected.name == user
     )

@@ -14,62 +14,63 @@ MOST = 8
 """Maximum number of a user's clients (a framework in one role) that one explanation covers."""
 
 _SAID: dict[Reason, str] = {
-    "set_aside": "its registration contains data that cannot be accepted",
-    "inactive": "it is disconnected, deactivated, or has given up the role",
-    "suppressed": "it has suppressed offers; it has to revive them",
-    "recovering": "after an election offers wait until enough agents are back",
-    "unanswered": "it has not answered offers of as much as it may be offered at a time",
-    "no_agents": "no agent is known",
-    "turn": "{n} would do; it is served in its turn",
-    "held": "{n} would do, but held back for somebody whose task fits nowhere",
-    "quota": "what {n} would give it is held back for quota: its own limit, or what others lack",
-    "refused": "it has itself refused what {n} would give it",
-    "left_over": "of what {n} would give it, it has accepted offers and not used all of them: it "
-    "left that over, or the master refused what it launched",
-    "nothing_free": "{n} would do, but not with what is free now",
-    "deactivated": "{n} would do, but deactivated",
-    "not_whitelisted": "{n} would do, but not on the master's whitelist",
-    "agent_set_aside": "{n} would do, but set aside, since what was said of them is not acceptable",
-    "reserved": "{n} would do, but reserved for other roles",
-    "too_large": "{n} could not hold its task even if nothing else ran there",
-    "no_such_resource": "{n} have none of a resource that its task needs",
-    "gpu_resources": "{n} have GPUs, and it lacks the capability GPU_RESOURCES",
-    "region_aware": "{n} are in another region than the master, and it lacks the capability "
+    "set_aside": "its registration contains invalid data",
+    "inactive": "it is disconnected or deactivated, or has given up the role",
+    "suppressed": "it has suppressed offers and must revive them",
+    "recovering": "after the master's failover, offers wait until enough agents have re-registered",
+    "unanswered": "it must first answer its outstanding offers, which have reached their limit",
+    "no_agents": "no agent is registered",
+    "turn": "{n} could serve it when its turn comes",
+    "held": "{n} could serve it, but {are} held for a client whose task fits on no agent now",
+    "quota": "{n} could serve it, but quota keeps the resources back: its role's limit, or "
+    "guarantees of other roles",
+    "refused": "it has declined the resources of {n} that could serve it",
+    "left_over": "it has not used all resources of its last offers from {n}: it left resources "
+    "over, or the master refused its launches",
+    "nothing_free": "{n} could serve it, but {have} too little free now",
+    "deactivated": "{n} could serve it, but {are} deactivated",
+    "not_whitelisted": "{n} could serve it, but {are} not on the master's whitelist",
+    "agent_set_aside": "{n} could serve it, but the service has rejected data about them",
+    "reserved": "{n} could serve it, but {are} reserved for other roles",
+    "too_large": "{n} {are} too small for one of its tasks, even if no other task runs there",
+    "no_such_resource": "{n} {have} none of a resource that its task needs",
+    "gpu_resources": "{n} {have} GPUs, and it lacks the capability GPU_RESOURCES",
+    "region_aware": "{n} {are} in another region than the master, and it lacks the capability "
     "REGION_AWARE",
-    "multi_role": "{n} lack the capability MULTI_ROLE, which it has",
-    "hierarchical_role": "{n} lack the capability HIERARCHICAL_ROLE, which its role needs",
-    "revocable_resources": "{n} would do with revocable resources, and it lacks the capability "
-    "REVOCABLE_RESOURCES",
-    "shared_resources": "{n} would do with shared resources, and it lacks the capability "
+    "multi_role": "{n} {lack} the capability MULTI_ROLE, which it has",
+    "hierarchical_role": "{n} {lack} the capability HIERARCHICAL_ROLE, which its role needs",
+    "revocable_resources": "{n} could serve it with revocable resources, but it lacks the "
+    "capability REVOCABLE_RESOURCES",
+    "shared_resources": "{n} could serve it with shared resources, but it lacks the capability "
     "SHARED_RESOURCES",
-    "reservation_refinement": "{n} would do with what has refined reservations, and it lacks the "
+    "reservation_refinement": "{n} could serve it with refined reservations, but it lacks the "
     "capability RESERVATION_REFINEMENT",
-    "constraint": "{n} are forbidden by its constraint",
+    "constraint": "its placement constraint forbids {n}",
 }
 """Sentence for each reason; `{n}` is replaced by a number of agents, such as "3 agents"."""
 
-PASSED_OVER = "no agent could serve it, so that it is passed over"
+PASSED_OVER = "no agent could serve it, so it is passed over"
 """Part of a sentence about a user that wants offers, but that no agent could serve."""
 
 BRIEFLY: dict[str, str] = {
     "no_master": "no master",
-    "set_aside": "set aside",
+    "set_aside": "invalid registration",
     "inactive": "not connected",
     "suppressed": "suppressed offers",
-    "recovering": "waits for agents",
+    "recovering": "failover recovery",
     "unanswered": "offers unanswered",
     "no_agents": "no agents",
-    "turn": "its turn comes",
-    "held": "held back for somebody",
+    "turn": "waits for its turn",
+    "held": "held for another task",
     "quota": "held back for quota",
-    "refused": "refused by itself",
-    "left_over": "left over by itself",
-    "nothing_free": "nothing free that would do",
+    "refused": "offers declined",
+    "left_over": "offers not used",
+    "nothing_free": "too little free",
     "deactivated": "agents deactivated",
     "not_whitelisted": "agents not on the whitelist",
-    "agent_set_aside": "agents set aside",
-    "reserved": "reserved for others",
-    "too_large": "fits nowhere",
+    "agent_set_aside": "agents rejected",
+    "reserved": "reserved for other roles",
+    "too_large": "task fits no agent",
     "no_such_resource": "needs a resource that agents lack",
     "gpu_resources": "lacks GPU_RESOURCES",
     "region_aware": "lacks REGION_AWARE",
@@ -78,7 +79,7 @@ BRIEFLY: dict[str, str] = {
     "revocable_resources": "lacks REVOCABLE_RESOURCES",
     "shared_resources": "lacks SHARED_RESOURCES",
     "reservation_refinement": "lacks RESERVATION_REFINEMENT",
-    "constraint": "forbidden by its constraint",
+    "constraint": "placement constraint",
 }
 """Each reason in a few words, for tables."""
 
@@ -135,7 +136,7 @@ def add_reasons(
         if why.until is not None:
             reason.ends_after = max(why.until - engine.now, 0.0)
         explanation.words.append(
-            f"Its framework {reason.name} ({reason.framework}) gets nothing more in role "
+            f"Its framework {reason.name} ({reason.framework}) gets no more offers in role "
             f"{called(reason.role)} now: {reasons_text(why, engine.now)}{_ahead(explanation, why)}."
         )
         if why.others_are_smaller and why.reason == "nothing_free":
@@ -154,21 +155,21 @@ def words_of_gaps(engine: Engine) -> str:
     settings = engine.settings
     if settings.hold_for != "off":
         return (
-            "has a task that is larger than others': room for it is kept on an agent in its turn "
-            f'(offers.hold_for = "{settings.hold_for}").'
+            "has a task that is larger than other users' tasks. In its turn, the service keeps an "
+            f'agent free for the task (offers.hold_for = "{settings.hold_for}").'
         )
-    hold = 'offers.hold_for = "one" would keep room on an agent for it'
-    batch = 'offers.allocation = "batch" would let more come free before it is offered'
+    hold = 'set offers.hold_for = "one", which keeps an agent free for it'
+    batch = 'set offers.allocation = "batch", which collects free resources before it offers them'
     if settings.allocation == "batch":
         change = hold
-        when = "what comes free within an interval is offered together, and"
+        when = "free resources are offered once per interval, so"
     else:
-        change, when = f"{hold}; {batch}", "each gap is offered as soon as it is free, and"
+        change, when = f"{hold}, or {batch}", "free resources are offered at once, so"
     if settings.policy.per_machine:
         change = "" if settings.allocation == "batch" else batch
-    waits = f"has a task that is larger than others': {when} smaller tasks may fill every gap, so "
-    waits += "that its task may wait until others want nothing more"
-    return f"{waits}. To change that: {change}." if change else f"{waits}."
+    waits = f"has a task that is larger than other users' tasks: {when} smaller tasks may fill "
+    waits += "every gap, and its task may wait until other users want no more"
+    return f"{waits}. To change that, {change}." if change else f"{waits}."
 
 
 def add_waited(explanation: admin.Explanation, waited: Mapping[str, float]) -> None:
@@ -183,7 +184,7 @@ def add_waited(explanation: admin.Explanation, waited: Mapping[str, float]) -> N
     parts = [f"{BRIEFLY[reason]} {duration(wait)}" for reason, wait in longest if wait]
     if parts:
         explanation.words.append(
-            f"What has kept it from more, since the service began: {', '.join(parts)}."
+            f"Reasons why it waited, since the service started: {', '.join(parts)}."
         )
 
 
@@ -197,25 +198,30 @@ def reasons_text(why: Explanation, now: float) -> str:
         now: Present time of the master's clock, in seconds.
     """
     parts = [
-        _SAID[reason].format(n=counted(why.agents[reason], "agent"))
-        for reason in REASON_ORDER
-        if reason in why.agents
+        _sentence(reason, why.agents[reason]) for reason in REASON_ORDER if reason in why.agents
     ]
     if why.reserved_for:
-        parts.append(f"reserved for {', '.join(map(_role, sorted(why.reserved_for)))}")
+        roles = ", ".join(map(_role, sorted(why.reserved_for)))
+        parts.append(f"the reservations are for {roles}")
     if why.missing_resources:
         parts.append(f"some agents have no {' and no '.join(sorted(why.missing_resources))}")
     if why.task is not None and "too_large" in why.agents:
         needs = ";".join(f"{name}:{amount:g}" for name, amount in why.task.to_doubles().items())
-        parts.append(f"nothing less than {needs} is offered to it")
+        parts.append(f"it is offered no less than {needs}")
     if why.declined_agents:
         agents = counted(why.declined_agents, "agent")
         parts.append(
-            f"on {agents} it has itself refused what one task needs, and is not offered that"
+            f"it has declined the resources of one task on {agents}, and is not offered them again"
         )
     if why.until is not None:
-        parts.append(f"the first of its refusals ends in {duration(max(why.until - now, 0.0))}")
+        parts.append(f"its first offer filter ends in {duration(max(why.until - now, 0.0))}")
     return "; ".join(parts) or _SAID[why.reason]
+
+
+def _sentence(reason: Reason, agents: int) -> str:
+    one = agents == 1
+    are, have, lack = ("is", "has", "lacks") if one else ("are", "have", "lack")
+    return _SAID[reason].format(n=counted(agents, "agent"), are=are, have=have, lack=lack)
 
 
 def _role(role: str) -> str:
@@ -240,4 +246,4 @@ def _ahead(explanation: admin.Explanation, why: Explanation) -> str:
         (passing.after for passing in explanation.passings if passing.passed == ahead), None
     )
     how_long = "" if until is None else f", for {duration(until)} if nothing changes"
-    return f"; {called(ahead)} is asked before{how_long}"
+    return f"; {called(ahead)} is served first{how_long}"

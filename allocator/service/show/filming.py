@@ -180,10 +180,10 @@ def _agents(engine: Engine) -> Iterator[AgentNow]:
 def _in_words(order: operator.Order) -> str:
     if order.WhichOneof("order") == "set_weight":
         setting = order.set_weight
-        weight = f"{setting.weight:g}" if setting.HasField("weight") else "what the settings say"
+        weight = f"{setting.weight:g}" if setting.HasField("weight") else "the settings' value"
         return f"an operator set the weight of {called(setting.user)} to {weight}"
     if order.WhichOneof("order") != "reset_commitments":
         return f"an operator ordered: {str(order.WhichOneof('order')).replace('_', ' ')}"
     users = order.reset_commitments.users
-    names = ", ".join(called(user) for user in users) if users else "everybody"
-    return f"an operator forgave {names} what was owed"
+    names = ", ".join(called(user) for user in users) if users else "all users"
+    return f"an operator set the commitments of {names} to zero"

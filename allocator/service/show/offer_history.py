@@ -198,15 +198,17 @@ def _why(user: str, has_quota: bool, queue: list[tuple[str, float]]) -> str:  # 
         None,
     )
     if has_quota:
-        return f"Its role has a quota, which is met before the order: {order}."
+        return f"Its role has a quota, which is served before the order of users: {order}."
     if position is None:
         return (
-            f"Users ahead of it could not use it, had refused it, or had got something: {order}, …"
+            "Each user ahead could not use the offer, had declined it, or had an offer already: "
+            f"{order}, …"
         )
     if position == 0:
         return f"It was next in the order: {order}."
     ahead = ", ".join(name for name, _ in queue[:position])
     return (
         f"It was number {position + 1} in the order: {order}. "
-        f"{ahead} could not use it, had refused it, or had got something."
+        f"Each user ahead ({ahead}) could not use the offer, had declined it, or had an offer "
+        "already."
     )

@@ -194,7 +194,7 @@ def test_a_commitment_halves_at_the_predicted_time(ops: Operator) -> None:
     assert ops.shares()["owing"].dominant_commitment == pytest.approx(before / 2)
     greedy = ops.explain("greedy")
     assert not greedy.HasField("halved_after"), "the commitment of greedy keeps growing"
-    assert "will not halve" in " ".join(greedy.words)
+    assert "will not fall to half" in " ".join(greedy.words)
 
 
 def test_an_explanation_says_why_a_user_gets_no_offers(ops: Operator) -> None:
@@ -217,8 +217,8 @@ def test_an_explanation_names_the_constraints_of_a_framework(tmp_path: Path) -> 
         changed = contract.UpdateFramework(framework_id="fa", info=info.SerializeToString())
         ops.stream.tell(update_framework=changed)
         reason = "no agent meets its constraint: whitelist s1.* and attributes rack:7"
-        assert f"does not fit: {reason}." in " ".join(ops.explain("owing").words)
-        assert "does not fit" not in " ".join(ops.explain("small").words)
+        assert f"cannot get offers: {reason}." in " ".join(ops.explain("owing").words)
+        assert "cannot get offers" not in " ".join(ops.explain("small").words)
         ops.wait(1)
         ops.wait(1)
     output = (tmp_path / "log").read_text()
@@ -259,7 +259,7 @@ def test_an_explanation_gives_the_wait_reason_and_the_user_ahead(
     assert (why.framework, why.role, why.reason) == ("fa", "owing", "nothing_free")
     assert dict(why.agents) == {"nothing_free": 1}
     after = explanation.passings[0].after
-    assert f"small is asked before, for {after:.1f} s if nothing changes." in " ".join(
+    assert f"small is served first, for {after:.1f} s if nothing changes." in " ".join(
         explanation.words
     )
 

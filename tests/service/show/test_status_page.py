@@ -195,7 +195,7 @@ def test_the_page_updates_itself_and_survives_the_services_restart(
             browser.wait_for("#clock", "2020-09-13 12:26:50 UTC")
             browser.wait_for("#users", "owing")
             browser.wait_for("#offers", "in the order")
-            browser.wait_for("#overtakings", "owing may pass holding")
+            browser.wait_for("#overtakings", "owing may overtake holding")
             wait_for(lambda: drawn(browser) == 4)
             assert_it_fits(browser, width)
             browser.run("document.querySelector('#users .name').focus()")

@@ -96,7 +96,7 @@ def test_a_persistent_reason_is_logged_once_for_a_framework_without_resources() 
             run_to_completion(waits.examine())
     [line] = lines
     assert (line["framework"], line["reason"]) == ("f2", "too_large")
-    assert "1 agent could not hold its task" in line["because"]
+    assert "1 agent is too small for one of its tasks" in line["because"]
 
 
 def test_log_lines_of_waiting_frameworks_are_limited_but_none_is_lost() -> None:
@@ -128,7 +128,7 @@ def test_metrics_and_explanations_give_the_same_seconds() -> None:
     explanation = explain(master.engine, row, rows, kept)
     assert dict(explanation.waited) == {"too_large": 10.0}
     assert explanation.reasons[0].reason == "too_large"
-    assert f"since the service began: {BRIEFLY['too_large']} 10.0 s." in explanation.words[-1]
+    assert f"since the service started: {BRIEFLY['too_large']} 10.0 s." in explanation.words[-1]
 
 
 def test_the_service_updates_wait_reasons_by_itself(tmp_path: Path) -> None:

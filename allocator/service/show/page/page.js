@@ -29,8 +29,8 @@ function showCluster(seen) {
 
 function showOvertakings(seen) {
   const list = seen.overtakings.length
-    ? seen.overtakings.map((each) => each.passing + " may pass " + each.passed + " in " + duration(each.after))
-    : ["None is foretold."];
+    ? seen.overtakings.map((each) => each.passing + " may overtake " + each.passed + " in " + duration(each.after))
+    : ["No user will overtake another while allocations do not change."];
   keep(element("overtakings"), list.map((text, index) => ({ text, index })), (each) => each.index,
     () => made("li"), (line, each) => write(line, each.text));
 }
@@ -58,10 +58,10 @@ function showShadows(seen) {
   }, (part, shadow) => {
     const apart = shadow.users.filter((each) => each.turn !== each.shadow_turn || Math.abs(each.gain) >= NO_GAIN);
     const shown = [...apart].sort((one, other) => Math.abs(other.gain) - Math.abs(one.gain)).slice(0, MOST_APART);
-    write(part.children[1], shadow.failure ? "Given up: " + shadow.failure
-      : apart.length ? apart.length + " of " + shadow.users.length + " users stand elsewhere, or have gained or lost." +
-        (shown.length < apart.length ? " The " + shown.length + " who gain or lose most:" : "")
-      : "All users stand as it is decided, and nobody has gained or lost.");
+    write(part.children[1], shadow.failure ? "The service has stopped this shadow policy: " + shadow.failure
+      : apart.length ? apart.length + " of " + shadow.users.length + " users have another rank under this policy, or a gain or loss." +
+        (shown.length < apart.length ? " The table lists the " + shown.length + " users with the largest gains and losses." : "")
+      : "Each user has the same rank under this policy, and no gain or loss.");
     part.children[2].hidden = !shown.length;
     keep(part.children[2].children[1], shown, (each) => each.user, () => {
       const line = made("tr");
@@ -96,8 +96,8 @@ function showAgents(seen) {
     return line;
   }, (line, place) => {
     const held = Object.entries(place.held).map(([user, what]) => legible(user) + ": " + amounts(what)).join("; ");
-    const state = place.state === "offered" ? "goes to whoever is next and can use it" : place.state;
-    [legible(place.host), state, amounts(place.free), held || "nobody"].forEach((text, index) => write(line.children[index], text));
+    const state = place.state === "offered" ? "offered to the next user that can use it" : place.state;
+    [legible(place.host), state, amounts(place.free), held || "none"].forEach((text, index) => write(line.children[index], text));
   });
 }
 
@@ -105,14 +105,14 @@ function show(seen) {
   latest = seen;
   const state = element("connection");
   state.className = seen.connected ? "good" : "bad";
-  write(state, seen.connected ? "A leading master is connected." : "No leading master is connected: nobody gets offers.");
+  write(state, seen.connected ? "A leading master is connected." : "No leading master is connected, so no framework gets offers.");
   showCluster(seen);
   users.update(seen);
   showOvertakings(seen);
   showOffers(seen);
   showShadows(seen);
   showAgents(seen);
-  write(element("about"), "Read-only; updates itself. All times are the master's, in UTC. The same at the prompt: longshare shares, longshare explain USER.");
+  write(element("about"), "This page only shows, and updates itself. All times are the master's, in UTC. The commands longshare shares and longshare explain USER show the same.");
 }
 
 async function look() {
@@ -125,7 +125,7 @@ async function look() {
     document.body.classList.add("stale");
     const state = element("connection");
     state.className = "bad";
-    write(state, "The service does not answer; what is shown is old. Trying again…");
+    write(state, "The service does not answer, so this page is out of date. Trying again…");
   }
   setTimeout(look, EVERY);
 }

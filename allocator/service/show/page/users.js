@@ -22,7 +22,7 @@ const COLUMNS = [
   { name: "priority", sort: (row) => row.priority, text: (row) => row.priority.toFixed(4) },
   { name: "weight", down: true, sort: (row) => -row.weight, text: (row) => amount(row.weight) },
   { name: "wants offers", sort: (row) => !row.wants, text: (row) => (row.passed_over ? "passed over" : row.wants ? "yes" : "no") },
-  { name: "why not more", kind: "text", sort: (row) => row.kept_by || "\uffff", text: (row) => row.kept_by },
+  { name: "reason to wait", kind: "text", sort: (row) => row.kept_by || "\uffff", text: (row) => row.kept_by },
 ];
 
 class Users {
@@ -197,9 +197,9 @@ class Users {
     const { chronicle, seen_since: since, times } = this.past;
     const first = chronicle && times.length && times[0] < since;
     const source = chronicle === false ? " The accounting database does not answer."
-      : !first && since !== null && since > this.past.since + 60 ? " Nothing is known of before " + moment(since) + " UTC."
+      : !first && since !== null && since > this.past.since + 60 ? " The service has no data before " + moment(since) + " UTC."
       : "";
-    write(element("scale"), "All charts have one time axis and go up to " + percent(top) + " of the cluster." + source);
+    write(element("scale"), "All charts have the same time axis and reach up to " + percent(top) + " of the cluster." + source);
   }
 
   async explain(user) {
