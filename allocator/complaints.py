@@ -1,8 +1,8 @@
-"""Converts validation errors of pydantic to readable sentences."""
+"""Converts validation errors and unknown names to readable sentences."""
 
 import difflib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
@@ -32,6 +32,29 @@ _ALIKE = 0.7
 """Least similarity of names for a suggestion, from 0 (nothing in common) to 1 (equal)."""
 
 
+def unknown(kind: str, name: object, names: Iterable[str]) -> str:
+    """Return the message for an unknown name: a similar name if there is one, and all names.
+
+    Args:
+        kind: Kind of the name, such as "policy".
+        name: The unknown name.
+        names: The known names.
+    """
+    known = list(names)
+    meant, listing = did_you_mean(name, known), ", ".join(known)
+    return (
+        f"{kind} {name!r} is unknown{f'{meant} There are' if meant else '; there are'}: {listing}"
+    )
+
+
+def did_you_mean(name: object, names: Iterable[str]) -> str:
+    """Return a text that suggests the known name closest to an unknown one; empty if none is."""
+    known, wrong = list(names), str(name)
+    longer = [candidate for candidate in known if wrong and candidate.startswith(wrong)]
+    similar = longer[:1] or difflib.get_close_matches(wrong, known, n=1)
+    return f"; did you mean {similar[0]}?" if similar else ""
+
+
 def complaints(error: ValidationError, model: type[BaseModel]) -> list[str]:
     """Return a line for each mistake that validation found: the setting's name, and the reason.
 
@@ -47,6 +70,13 @@ def complaints(error: ValidationError, model: type[BaseModel]) -> list[str]:
         for problem in problems
         if not _follows(problem, problems)
     ]
+
+
+def listed(problems: Sequence[str]) -> str:
+    """Return one problem as it is, and several with their number, each on an indented line."""
+    if len(problems) == 1:
+        return problems[0]
+    return f"{len(problems)} mistakes" + "".join(f"\n  {problem}" for problem in problems)
 
 
 def _follows(problem: Mapping[str, Any], problems: Sequence[Mapping[str, Any]]) -> bool:
@@ -78,7 +108,7 @@ def _describe(problem: Mapping[str, Any], model: type[BaseModel]) -> str:
     if kind == "extra_forbidden":
         return "there is no such setting" + _suggest(problem["loc"], model)
     if kind == "missing":
-        return "it is missing"
+        return "it is missing; add it"
     if kind == "too_short":
         minimum = context["min_length"]
         return f"it must have at least {minimum} {'entry' if minimum == 1 else 'entries'}"

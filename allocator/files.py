@@ -9,6 +9,14 @@ from pathlib import Path
 
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠", "'")
 _NOT_PLAIN = "not a plain file; name another"
+_REMEDIES = {
+    errno.EACCES: "change its permissions, or name another",
+    errno.EISDIR: "name a file",
+    errno.ENOENT: "check the path",
+    errno.ENOSPC: "free some space, or name a file on another disk",
+    errno.ENOTDIR: "check the path",
+}
+"""Remedies for errors of the operating system, by error number."""
 
 
 @contextmanager
@@ -22,18 +30,33 @@ def whole(path: Path) -> Iterator[Path]:
     symbolic link, the link stays and its target is replaced.
 
     Raises:
-        OSError: the file cannot be replaced.
+        OSError: the file cannot be replaced; the error names `path`, not the temporary file.
     """
     if path.exists() and not path.is_file():
         yield path
         return
-    path = path.resolve()
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.part")
+    target = path.resolve()
+    temporary = target.with_name(f"{target.name}.{os.getpid()}.part")
     try:
         yield temporary
-        temporary.replace(path)
+        temporary.replace(target)
+    except OSError as error:
+        if error.errno is None or str(temporary) not in str(error):
+            raise
+        raise OSError(error.errno, os.strerror(error.errno), str(path)) from error
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def reason(error: OSError) -> str:
+    """Return why a file cannot be used, and what to do about it; without the file's name."""
+    text = error.strerror or str(error)
+    remedy = _REMEDIES.get(error.errno or 0)
+    if error.errno == errno.ENOENT and isinstance(error.filename, str):
+        folder = Path(error.filename).parent
+        if not folder.exists():
+            remedy = f"create the folder {folder}, or check the path"
+    return f"{text}; {remedy}" if remedy else text
 
 
 def csv_cell(text: str) -> str:

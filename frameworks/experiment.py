@@ -1,5 +1,6 @@
 """Format of experiment files: users, their tasks, the cluster, and claims to check."""
 
+import difflib
 import re
 import tomllib
 from collections.abc import Iterator
@@ -422,7 +423,9 @@ def load(name: str) -> Experiment:
         KeyError: No experiment has this name.
     """
     if name not in names():
-        raise KeyError(f"no experiment is named {name!r}; there are: {', '.join(names())}")
+        similar = difflib.get_close_matches(name, names(), n=1)
+        meant = f"; did you mean {similar[0]}?" if similar else ""
+        raise KeyError(f"experiment {name!r} is unknown{meant}; there are: {', '.join(names())}")
     text = (files("frameworks") / "experiments" / f"{name}.toml").read_text(encoding="utf-8")
     return parse(name, text)
 

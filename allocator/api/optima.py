@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from allocator import plugins
+from allocator.complaints import unknown
 from allocator.theory.divisible import optimum as divisible
 from allocator.theory.divisible.measured import measured
 from allocator.theory.divisible.problem import Problem, read_problem
@@ -55,7 +56,7 @@ def violation(
     """
     properties = {candidate.name: candidate for candidate in PROPERTIES}
     if wanted not in properties:
-        raise ValueError(f"there is no property {wanted!r}; there are: {', '.join(properties)}")
+        raise ValueError(unknown("property", wanted, properties))
     divisible_policy = _divisible(policy, parameters)
     return search(divisible_policy, properties[wanted], trials=trials, seed=seed).violation
 

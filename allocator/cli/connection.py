@@ -173,13 +173,17 @@ class Connection:
 def fail(code: int, reason: str | Exception) -> NoReturn:
     """Print a reason on standard error, and end the command with an exit code.
 
+    Indented lines of an error's text stay lines of their own. Other line breaks are escaped.
+
     Raises:
         typer.Exit: always.
     """
     from allocator.contract.printable import printable
 
-    text = in_words(reason) if isinstance(reason, Exception) else reason
-    typer.echo(f"longshare: {printable(text)}", err=True)
+    lines = in_words(reason).split("\n  ") if isinstance(reason, Exception) else [reason]
+    typer.echo(
+        "\n  ".join(["longshare: " + printable(lines[0]), *map(printable, lines[1:])]), err=True
+    )
     raise typer.Exit(code)
 
 
@@ -202,13 +206,16 @@ def fail_study(error: Exception, *, as_json: bool) -> NoReturn:
 
 
 def in_words(error: Exception) -> str:
-    """Return the text to print for an error; for an `OSError`, the file and the reason."""
+    """Return the text to print for an error; for an `OSError`, the file, reason and remedy."""
     if not isinstance(error, OSError) or error.errno is None:
         return str(error)
+    from allocator.files import reason
+
     quoted = re.search(r"'([^']+)'", str(error))  # if a library does not set `filename`
     name = error.filename or (quoted and quoted[1])
-    reason = os.strerror(error.errno)
-    return f"{name}: {reason}" if name else reason
+    if error.filename is None:
+        error = OSError(error.errno, os.strerror(error.errno), name)
+    return f"{name}: {reason(error)}" if name else reason(error)
 
 
 def _target(address: str) -> str:

@@ -44,9 +44,9 @@ def figure(
     from allocator.figures.picture import draw
 
     if name not in FIGURES:
-        raise typer.BadParameter(
-            f"there is no figure {name!r}; there are: {', '.join(FIGURES)}", param_hint="NAME"
-        )
+        from allocator.complaints import unknown
+
+        raise typer.BadParameter(unknown("figure", name, FIGURES), param_hint="NAME")
     with Console(stderr=True).status("Computing"):
         computed = FIGURES[name]()
     try:

@@ -52,11 +52,13 @@ def incentives(
     try:
         profile = read_profile(read_toml(file))
     except ValueError as error:
-        fail(USAGE, f"{file}: {error}")
+        fail(USAGE, ValueError(f"{file}: {error}"))
     known = {player.name: player for player in profile.users}
     for name in users or ():
         if name not in known:
-            fail(REFUSED, f"{file} has no user {name!r}; there are: {', '.join(known)}")
+            from allocator.complaints import unknown
+
+            fail(REFUSED, f"{file}: {unknown('user', name, known)}")
     groups = [[known[name] for name in dict.fromkeys(users)]] if users else []
     liars = groups or [[player] for player in profile.users]
     lies = {}

@@ -23,6 +23,8 @@ _PLAIN = (bool, float, int, str)
 _NEGATIVE = re.compile(r"-(\d|\.\d|inf|nan).*")
 _PYTHON_TYPE = re.compile(r"<(list\[)?(?P<type>\w+)\]?( range)?>")
 """A type in the help of typer, such as `<float range>` or `<list[Path]>`."""
+_NOT_A_CHOICE = re.compile(r"'(?P<given>.*)' is not one of (?P<names>.*)\.", re.DOTALL)
+"""Message of typer about a value that is not among the choices."""
 _TYPES = {"float": "number", "int": "integer", "str": "text"}
 """Words for types of Python."""
 
@@ -203,6 +205,11 @@ def _process(
             from allocator.complaints import words
 
             error.message = words(errors()[0])
+        if (choices := _NOT_A_CHOICE.fullmatch(error.message)) is not None:
+            from allocator.complaints import did_you_mean
+
+            names = re.findall("'([^']+)'", choices["names"])
+            error.message = error.message.removesuffix(".") + did_you_mean(choices["given"], names)
         raise
     for element in converted if isinstance(converted, list | tuple) else (converted,):
         _require_finite(parameter, ctx, element)

@@ -58,7 +58,7 @@ def optimum(
     except PolicyFailedError as error:
         fail_study(error, as_json=as_json)
     except (ValueError, ArithmeticError) as error:
-        fail(USAGE, f"{file}: {error}")
+        fail(USAGE, ValueError(f"{file}: {error}"))
     if as_json:
         typer.echo(json.dumps(_as_json(policy, shared), indent=2))
     else:
@@ -90,8 +90,10 @@ def read_toml(file: Path) -> dict[str, Any]:
     """Return the content of a TOML file; if it cannot be read, end the command with an error."""
     try:
         return tomllib.loads(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        fail(USAGE, f"{file}: {error}")
+    except OSError as error:
+        fail(USAGE, error)
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        fail(USAGE, f"{file}: not valid TOML: {error}")
 
 
 def _as_json(policy: str, shared: "Shared") -> dict[str, Any]:

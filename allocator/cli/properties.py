@@ -88,8 +88,11 @@ def _select_properties(wanted: str | None) -> "list[Property]":
 
     selected = [candidate for candidate in PROPERTIES if wanted in {None, candidate.name}]
     if not selected:
+        from allocator.complaints import unknown
+
         raise typer.BadParameter(
-            f"there is no property {wanted!r}; there are: {_NAMES}", param_hint="--property"
+            unknown("property", wanted, (known.name for known in PROPERTIES)),
+            param_hint="--property",
         )
     return selected
 

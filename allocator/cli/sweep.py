@@ -85,7 +85,10 @@ def sweep(
         sources = list(resolve(selected, beside, folder / "traces"))
         for trace in selected:
             if isinstance(trace, Recorded) and recorded(trace) is None:
-                typer.echo(f"left out: {trace.recorded} is not in $LONGSHARE_DATA", err=True)
+                typer.echo(
+                    f"trace {trace.recorded} is left out: the folder $LONGSHARE_DATA lacks it",
+                    err=True,
+                )
         cells = cells_of(plan, sources)
         names = ", ".join(source.name for source in sources)
         write_index(folder, f"{file}, tried on {names}" if traces else plan.title, cells)
@@ -97,8 +100,8 @@ def sweep(
         typer.echo(json.dumps(answer, indent=2))
     else:
         typer.echo(
-            f"{len(cells)} cells, {computed} of them computed now; "
-            f"longshare report {folder} shows them"
+            f"{len(cells)} simulations, {computed} of them run now; "
+            f"longshare report {folder} shows the results"
         )
 
 

@@ -6,6 +6,7 @@ Policies are code. The code runs with all rights of the user that runs Longshare
 from collections.abc import Mapping
 from pathlib import Path
 
+from allocator.complaints import unknown
 from allocator.fairness import policies
 from allocator.plugins.entry_points import installed, load_installed
 from allocator.plugins.errors import PolicyError
@@ -22,12 +23,7 @@ def create(name: str, parameters: Mapping[str, object]) -> policies.Policy:
             invalid. The message says which parameter, why, and how to mend it.
     """
     if name not in policies.names() and not load_installed(name):
-        installed_text = (
-            f", and installed: {', '.join(offered)}" if (offered := installed()) else ""
-        )
-        raise ValueError(
-            f"policy {name!r} is unknown; there are: {', '.join(policies.names())}{installed_text}"
-        )
+        raise ValueError(unknown("policy", name, [*policies.names(), *installed()]))
     return policies.create(name, parameters)
 
 

@@ -8,7 +8,7 @@ import traceback
 from pathlib import Path
 from types import ModuleType
 
-from allocator.files import read_regular_file
+from allocator.files import read_regular_file, reason
 from allocator.plugins.adoption import adopt, defined, known, origin_of
 from allocator.plugins.errors import PolicyError
 
@@ -27,7 +27,7 @@ def load(path: Path) -> list[str]:
     try:
         return _run(path, read_regular_file(path))
     except OSError as error:
-        raise PolicyError(f"{path}: {error.strerror}") from error
+        raise PolicyError(f"{path}: {reason(error)}") from error
 
 
 def load_trusted(path: Path) -> list[str]:
@@ -50,7 +50,7 @@ def load_trusted(path: Path) -> list[str]:
             raise PolicyError(f"{path} is not the file's real path; give the real path: {resolved}")
         return _run(path, _read_trusted(path))
     except OSError as error:
-        raise PolicyError(f"{path}: {error.strerror}") from error
+        raise PolicyError(f"{path}: {reason(error)}") from error
 
 
 def _read_trusted(path: Path) -> bytes:

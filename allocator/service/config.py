@@ -30,7 +30,7 @@ from allocator.conformance import complaints as complaints_about
 from allocator.fairness.bounds import LARGEST_WEIGHT, LEAST_WEIGHT
 from allocator.fairness.policies import Policy
 from allocator.fairness.quantities import Quantities
-from allocator.files import read_regular_file, require_regular_file
+from allocator.files import read_regular_file, reason, require_regular_file
 from allocator.service.addresses import DEFAULT, host_and_port, is_local, target
 
 DEFAULT_POLICY: dict[str, Any] = {"name": "sdrf", "half_life": "1h"}
@@ -506,7 +506,7 @@ class StoreSection(_Section):
         try:
             credentials = read_regular_file(self.credentials, private=True).decode("utf-8").strip()
         except OSError as error:
-            raise ConfigError(f"store.credentials: {self.credentials}: {error.strerror}") from error
+            raise ConfigError(f"store.credentials: {self.credentials}: {reason(error)}") from error
         except UnicodeDecodeError as error:
             raise ConfigError(f"store.credentials: {self.credentials}: {error}") from error
         if not all(credentials.partition(":")):
@@ -785,7 +785,7 @@ def _read(path: Path, model: type[_Read]) -> _Read:
     try:
         return model.model_validate(tomllib.loads(read_regular_file(path).decode("utf-8")))
     except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror}") from error
+        raise ConfigError(f"{path}: {reason(error)}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: not valid TOML: {error}") from error
     except ValidationError as error:
@@ -854,7 +854,7 @@ def _require_plain(name: str, path: Path, *, secret: bool) -> None:
     except FileNotFoundError:  # the file may be created before the service starts
         return
     except OSError as error:
-        raise ConfigError(f"{name}: {path}: {error.strerror}") from error
+        raise ConfigError(f"{name}: {path}: {reason(error)}") from error
 
 
 def _has_password(database: str | None) -> bool:

@@ -12,7 +12,7 @@ import grpc
 import structlog
 
 from allocator.contract.admin_pb2_grpc import add_AdminServicer_to_server
-from allocator.files import read_regular_file
+from allocator.files import read_regular_file, reason
 from allocator.service.config import ConfigError, ListenSection, TlsSection
 from allocator.service.connections import SCAN_EVERY, SCAN_REST, Connections
 from allocator.service.loop.cooperative import running_repeatedly
@@ -232,7 +232,7 @@ def _read(name: str, path: Path, *, private: bool = False) -> bytes:
     try:
         return read_regular_file(path, private=private)
     except OSError as error:
-        raise ConfigError(f"listen.tls.{name}: {path}: {error.strerror}") from error
+        raise ConfigError(f"listen.tls.{name}: {path}: {reason(error)}") from error
 
 
 def _certificates(
@@ -288,4 +288,4 @@ def _clear_socket(name: str, path: Path) -> None:
             raise ConfigError(f"listen.{name}: another service listens on {path}")
         path.unlink()
     except OSError as error:
-        raise ConfigError(f"listen.{name}: {path}: {error.strerror}") from error
+        raise ConfigError(f"listen.{name}: {path}: {reason(error)}") from error

@@ -16,6 +16,7 @@ from allocator.cluster.memory import Memory
 from allocator.cluster.settings import EngineSettings
 from allocator.fairness.metering import Meter
 from allocator.fairness.policies import Policy
+from allocator.files import reason
 from allocator.service.accounting.accountant import Accountant, running_accountant
 from allocator.service.accounting.place import database_location, missing_reason
 from allocator.service.config import Config, ConfigError, StoreSection
@@ -280,7 +281,7 @@ async def _event_log(path: Path | None, config: Config) -> AsyncIterator[EventLo
     try:
         event_log = EventLog(path, config.apart_from("--record", path))
     except OSError as error:
-        raise ConfigError(f"--record: {path}: {error.strerror}") from error
+        raise ConfigError(f"--record: {path}: {reason(error)}") from error
     task = asyncio.create_task(_flush(event_log))
     try:
         yield event_log
@@ -309,7 +310,7 @@ async def _recorder(config: Config, record: Path | None) -> AsyncIterator[Record
         apart = config.apart_from("recorder.file", record)
         recorder = Recorder(section.file, section.every, apart)
     except OSError as error:
-        raise ConfigError(f"recorder.file: {section.file}: {error.strerror}") from error
+        raise ConfigError(f"recorder.file: {section.file}: {reason(error)}") from error
     task = asyncio.create_task(_flush(recorder))
     try:
         async with running_repeatedly(recorder.backlog.steps, _LOOK_EVERY):

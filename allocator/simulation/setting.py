@@ -7,6 +7,7 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from allocator.complaints import unknown
 from allocator.fairness.policies import Policy
 from allocator.simulation.holding import Blocking
 from allocator.simulation.originals.catalogue import create_policy, period_of
@@ -68,7 +69,7 @@ class Setting:
             ("per", ("user", "job")),
         ):
             if (value := getattr(self, name)) not in allowed:
-                raise SettingError(f"{name} is {value!r}, not one of: {', '.join(allowed)}")
+                raise SettingError(unknown(f"value of {name}", value, allowed))
         if self.capacity is not None and not all(
             0.0 <= amount <= _LARGEST_CAPACITY for amount in self.capacity
         ):

@@ -40,13 +40,20 @@ def _parse_entry(entry: str) -> Resource:
     if value.startswith("[") and value.endswith("]"):
         resource.type = mesos.Value.RANGES
         for interval in value[1:-1].split(","):
-            begin, _, end = interval.partition("-")
-            resource.ranges.range.add(begin=int(begin), end=int(end))
+            bounds = re.fullmatch(r"\s*(\d+)-(\d+)\s*", interval)
+            if bounds is None:
+                raise ValueError(f"{interval!r} is not a range BEGIN-END, such as 31000-32000")
+            resource.ranges.range.add(begin=int(bounds[1]), end=int(bounds[2]))
     elif value.startswith("{") and value.endswith("}"):
         resource.type = mesos.Value.SET
         resource.set.item.extend(filter(None, map(str.strip, value[1:-1].split(","))))
     else:
-        resource.scalar.value = float(value)
+        try:
+            resource.scalar.value = float(value)
+        except ValueError:
+            raise ValueError(
+                f"{value!r} is not a number; write one without a unit, such as cpus:4 or mem:4096"
+            ) from None
     return resource
 
 

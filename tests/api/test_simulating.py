@@ -82,7 +82,7 @@ def test_optimum_and_violation_take_a_single_call_each() -> None:
     counterexample = violation("drfh", "sharing-incentive", trials=60)
     assert counterexample is not None
     assert counterexample.has < counterexample.instead
-    with pytest.raises(ValueError, match="there is no property 'honesty'; there are: sharing"):
+    with pytest.raises(ValueError, match="property 'honesty' is unknown; there are: sharing"):
         violation("drf", "honesty")
 
 

@@ -147,7 +147,7 @@ def test_a_framework_without_a_master_ends_with_a_message(master: str, said: str
 @pytest.mark.parametrize(
     ("command", "said"),
     [
-        (("usage", "--by", "nope"), "'nope' is not one of 'user', 'role', 'day'."),
+        (("usage", "--by", "nope"), "'nope' is not one of 'user', 'role', 'day'"),
         (("forecast", "eng", "--tasks", "1.5"), "'1.5' is not a whole number"),
         (("simulate", "t.csv", "--policy", "drf", "--load", "abc"), "'abc' is not a number"),
     ],

@@ -80,7 +80,7 @@ def test_gains_are_written_as_a_table_and_a_figure(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (("search", "--policy", "fifo"), "no game of policy 'fifo' is known"),
+        (("search", "--policy", "fifo"), "policy 'fifo' has no games"),
         (("search", "--policy", "drf", "--property", "x"), "'x' is unknown"),
         (("search", "--policy", "drf", "--delta", "1"), "is not below 1"),
         (("worst", "--policy", "drf", "--members", "2"), "3 play"),

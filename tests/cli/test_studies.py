@@ -22,7 +22,7 @@ def test_a_sweep_is_resumed_and_reported(folder: Path) -> None:
     command = ("sweep", str(folder / "sweep.toml"), "--out", str(folder / "out"))
     first = longshare(*command, "--backend", "sequential")
     assert first.returncode == 0, first.stderr
-    assert "6 cells, 6 of them computed now" in first.stdout
+    assert "6 simulations, 6 of them run now" in first.stdout
     second_report = json.loads(longshare(*command, "--json").stdout)
     assert second_report == {"folder": str(folder / "out"), "cells": 6, "computed": 0}
     completed = longshare("report", str(folder / "out"))

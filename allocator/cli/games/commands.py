@@ -204,7 +204,7 @@ def play(
         else:
             show_game(game_policy, game)
     except ValueError as error:
-        fail(USAGE, f"{file}: {error}")
+        fail(USAGE, ValueError(f"{file}: {error}"))
 
 
 @games_app.command(epilog=_EXIT_CODES)
@@ -258,7 +258,7 @@ def gains(
         typer.echo(write_gains(rows, out))
         typer.echo(draw_gains(rows, out))
     except OSError as error:
-        fail(USAGE, f"{out}: {error}")
+        fail(USAGE, error)
 
 
 def _policy(name: str) -> "GamePolicy":
@@ -274,9 +274,9 @@ def _properties(wanted: str | None) -> "list[TimeProperty]":
     from allocator.theory.games.properties import PROPERTIES
 
     if wanted is not None and wanted not in PROPERTIES:
-        raise typer.BadParameter(
-            f"{wanted!r} is unknown; there are: {', '.join(PROPERTIES)}", param_hint="--property"
-        )
+        from allocator.complaints import unknown
+
+        raise typer.BadParameter(unknown("property", wanted, PROPERTIES), param_hint="--property")
     return [time_property for name, time_property in PROPERTIES.items() if wanted in {None, name}]
 
 
@@ -294,4 +294,4 @@ def _write(out: Path, game: "Game", text: str) -> None:
     try:
         out.write_text(f"# {text}\n" + tomli_w.dumps(file_of(game)), encoding="utf-8")
     except OSError as error:
-        fail(USAGE, f"{out}: {error}")
+        fail(USAGE, error)

@@ -9,7 +9,7 @@ from importlib import import_module
 
 from pydantic import ValidationError
 
-from allocator.complaints import complaints
+from allocator.complaints import complaints, unknown
 from allocator.fairness.policies.policy import Policy
 
 __all__ = ["Policy", "create", "find", "names", "ours", "register"]
@@ -57,7 +57,7 @@ def find(name: str) -> type[Policy]:
     try:
         return _POLICIES[name]
     except KeyError:
-        raise ValueError(f"policy {name!r} is unknown; there are: {', '.join(names())}") from None
+        raise ValueError(unknown("policy", name, names())) from None
 
 
 def create(name: str, parameters: Mapping[str, object]) -> Policy:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
+from allocator.complaints import unknown
 from allocator.simulation import store
 from allocator.simulation.formats import swf
 from allocator.simulation.generator import (
@@ -55,9 +56,7 @@ def resolve(
                 yield Source(path, digest(path), name)
             continue
         if trace.generate not in GENERATORS:
-            raise ValueError(
-                f"there is no generator {trace.generate!r}; there are: {', '.join(GENERATORS)}"
-            )
+            raise ValueError(unknown("generator", trace.generate, GENERATORS))
         generator = GENERATORS[trace.generate]
         tasks = trace.tasks or generator.TASKS
         for seed in trace.seeds:

@@ -15,7 +15,7 @@ from pydantic import (
     ValidationError,
 )
 
-from allocator.complaints import complaints
+from allocator.complaints import complaints, listed
 
 
 def _exactly(value: object) -> Fraction:
@@ -67,4 +67,4 @@ def validated(model: type[Read], content: Mapping[str, Any]) -> Read:
     try:
         return model.model_validate(content)
     except ValidationError as error:
-        raise ValueError("; ".join(complaints(error, model))) from None
+        raise ValueError(listed(complaints(error, model))) from None

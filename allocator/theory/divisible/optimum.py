@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TypeAlias
 
+from allocator.complaints import did_you_mean
 from allocator.theory.divisible.problem import Machine, Problem, ProblemUser
 from allocator.theory.divisible.progressive_filling import Number, ProgressCallback, Tank, fill
 
@@ -127,7 +128,10 @@ def create(name: str, parameters: Mapping[str, object]) -> DivisiblePolicy:
     for policy in _POLICIES:
         if policy.name == name:
             return policy
-    raise ValueError(f"policy {name!r} is unknown here; there are: {', '.join(names())}")
+    raise ValueError(
+        f"policy {name!r} has no exact optimum here{did_you_mean(name, names())}; there are: "
+        f"{', '.join(names())}"
+    )
 
 
 def optimum(

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Protocol
 
+from allocator.complaints import did_you_mean
 from allocator.theory.games.game import Game, Vector
 
 _ZERO = Fraction(0)
@@ -185,4 +186,6 @@ def policy_of(name: str) -> GamePolicy:
         return POLICIES[name]
     except KeyError:
         known = ", ".join(sorted(POLICIES))
-        raise ValueError(f"no game of policy {name!r} is known; there are: {known}") from None
+        raise ValueError(
+            f"policy {name!r} has no games{did_you_mean(name, POLICIES)}; there are: {known}"
+        ) from None

@@ -1,0 +1,120 @@
+"""Files that cannot be read or written: the message names the file, the reason and the remedy."""
+
+import re
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from allocator.cli import app
+from allocator.simulation import store
+from tests.simulation.test_advice import bursts_beside_a_hog
+
+CSV = "user,submitted_s,runtime_s,cpus\nann,0,10,1\n"
+PROBLEM = '[[machines]]\nname = "m"\nresources = { cpus = 1 }\n'
+READING = (
+    "serve --config {file}",
+    "replay {file}",
+    "shares --config {file}",
+    "weight list --config {file}",
+    *(
+        f"trace convert {{file}} out.parquet --from {form}"
+        for form in ("csv", "sdrf", "swf", "google", "log", "slurm", "htcondor")
+    ),
+    "trace convert {file} out.parquet --from openb --nodes {file}",
+    "trace convert jobs.csv out.parquet --from csv --users {file}",
+    "trace convert jobs.csv out.parquet --from csv --machines {file}",
+    "trace stats {file}",
+    "trace head {file}",
+    "simulate {file} --policy drf",
+    "simulate trace.parquet --policy drf --policy-file {file}",
+    "compare {file} --policies drf,tsf",
+    "advise {file}",
+    "lies {file} --policy drf",
+    "sweep {file}",
+    "report {file}",
+    "optimum {file} --policy tsf",
+    "incentives {file}",
+    "games play {file} --policy sdrf",
+    "experiment run drf-baseline --policy-file {file}",
+)
+"""Commands that read a file that does not exist."""
+WRITING = (
+    "trace convert jobs.csv {file} --from csv",
+    "simulate trace.parquet --policy drf --load 0.5 --html {file}",
+)
+"""Commands that write a file into a folder that does not exist."""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "jobs.csv").write_text(CSV)
+    store.write(bursts_beside_a_hog(), tmp_path / "trace.parquet")
+    return tmp_path
+
+
+def message(command: str, file: str) -> str:
+    """Run a command that exits with 2, and return its message as one line without a frame."""
+    completed = CliRunner().invoke(app, command.format(file=file).split(), env={"COLUMNS": "300"})
+    assert completed.exit_code == 2, completed.output
+    return " ".join(completed.stderr.replace("│", " ").split())
+
+
+def is_raw(text: str) -> bool:
+    return re.search(r"\[Errno|\.part\b|Traceback|Error:", text) is not None
+
+
+@pytest.mark.parametrize("command", READING)
+def test_a_file_that_does_not_exist_is_named_with_a_remedy(command: str) -> None:
+    text = message(command, "missing.x")
+    assert "missing.x" in text
+    assert not is_raw(text), text
+    assert re.search("; (check the path|name a file|'longshare)", text), text
+
+
+@pytest.mark.parametrize("command", WRITING)
+def test_a_folder_that_does_not_exist_is_named_with_a_remedy(command: str) -> None:
+    text = message(command, "missing/out.x")
+    assert "missing/out.x: No such file or directory" in text
+    assert not is_raw(text), text
+    assert re.search("; create the folder .*missing, or check the path", text), text
+
+
+def test_each_mistake_of_a_sweep_has_a_line_of_its_own(folder: Path) -> None:
+    (folder / "study.toml").write_text(
+        'title = 1\n[[traces]]\npath = "x"\n[[grid]]\npolices = ["drf"]\nloads = ["half"]\n'
+    )
+    completed = CliRunner().invoke(app, ["sweep", "study.toml"])
+    first, *mistakes = completed.stderr.splitlines()
+    assert first == f"longshare: study.toml: {len(mistakes)} mistakes"
+    assert len(mistakes) > 2
+    assert all(re.fullmatch(r"  \S+: .+", mistake) for mistake in mistakes), mistakes
+
+
+@pytest.mark.parametrize(
+    ("command", "suggestion"),
+    [
+        ("simulate trace.parquet --policy sdrff", "'sdrff' is unknown; did you mean sdrf?"),
+        ("compare trace.parquet --policies drf,tsff --load 0.5", "did you mean tsf?"),
+        ("simulate trace.parquet --policy drf --blocking skp", "did you mean skip?"),
+        ("trace convert jobs.csv out.parquet --from cvs", "did you mean csv?"),
+        ("optimum problem.toml --policy ttsf", "did you mean"),
+        ("properties --policy drf --property envy", "did you mean envy-freeness?"),
+        ("games search --policy drf --property envy-fredom", "did you mean envy-freeness?"),
+        ("games search --policy dynamic-df", "did you mean dynamic-drf?"),
+        ("figure sdrf-33", "did you mean sdrf-3?"),
+        ("experiment run drf-base", "did you mean drf-baseline?"),
+        ("sweep tsf-smal", "did you mean tsf-small?"),
+    ],
+)
+def test_an_unknown_name_is_answered_with_a_similar_one(
+    folder: Path, command: str, suggestion: str
+) -> None:
+    (folder / "problem.toml").write_text(PROBLEM)
+    assert suggestion in message(command, "")
+
+
+def test_a_unit_in_an_amount_of_the_embedded_mesos_is_named() -> None:
+    text = message("local-mesos --resources cpus:4;mem:4GB", "")
+    assert "'mem:4GB': '4GB' is not a number; write one without a unit" in text
