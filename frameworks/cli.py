@@ -73,7 +73,7 @@ def _under(
             f"{file} defines {', '.join(loaded)}; choose one", param_hint="--policy"
         )
     if parameters:
-        raise typer.BadParameter("it goes with --policy", param_hint="--set")
+        raise typer.BadParameter("it needs --policy", param_hint="--set")
     return chosen
 
 
@@ -221,11 +221,11 @@ def run_experiment(
     folder = out or Path("runs") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
     if record is not None and master is not None:
         raise typer.BadParameter(
-            "with --master, this command starts no allocator; give --record to the running one",
+            "with --master this command starts no allocator; give --record to the running service",
             param_hint="--record",
         )
     if mesos_home is not None and master is not None:
-        raise typer.BadParameter("use either --master or --mesos-home", param_hint="--master")
+        raise typer.BadParameter("give --master or --mesos-home, not both", param_hint="--master")
     settings = ExperimentSettings(
         speed=1.0 if mesos_home or master else speed,
         seed=seed,
@@ -319,7 +319,7 @@ def framework(
     try:
         quantities = Quantities.parse(demand).to_doubles()
         if not quantities:
-            raise ValueError("no task needs nothing")  # noqa: TRY301 - reported like the other errors
+            raise ValueError("a task must need more than 0 of some resource")  # noqa: TRY301 - reported like the other errors
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--demand") from error
     labels = {"longshare.whitelist": whitelist} if whitelist is not None else {}
@@ -413,7 +413,8 @@ def _report(outcome: "Verdict | Comparison", folder: Path, console: "Console") -
         console.print(
             f"This machine was too slow for --speed {outcome.speed:g}: of the CPUs that users "
             f"held, {outcome.in_offers:.0%} were in offers that frameworks had not answered yet. "
-            "That says nothing about the policy; try a lower speed, or nothing else beside it.",
+            "The result shows nothing about the policy; try a lower --speed, or stop other "
+            "programs.",
             highlight=False,
             markup=False,
         )

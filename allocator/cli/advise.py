@@ -120,12 +120,12 @@ def _show(result: "Advice") -> None:
     out.print(
         f"How sure: with users drawn anew from these, it is {best.low:+.1%} to {best.high:+.1%} "
         f"less in 90 of 100 draws, and less at all in {best.better:.0f}."
-        + (" This trace cannot tell whether memory helps." if best.low <= 0.0 else ""),
+        + (" This trace does not show whether memory helps." if best.low <= 0.0 else ""),
         highlight=False,
     )
     out.print(
         f"From {duration(result.flat_from_s)} to {duration(result.flat_to_s)} every half-life that "
-        "was tried has at least nine tenths of that, so choose what suits you in between.",
+        "was tried has at least nine tenths of that, so choose any half-life in between.",
         highlight=False,
     )
     if not result.interior:

@@ -36,12 +36,14 @@ def reset(
     """
     names = users or []
     if everybody == bool(names):
-        raise typer.BadParameter("name users, or say --all")
+        raise typer.BadParameter("name one or more users, or give --all")
     connection = Connection(address, config, timeout)
     if everybody and not yes:
         owing = sum(row.dominant_commitment > 0.0 for row in connection.shares().users)
         typer.confirm(
-            f"Forgive all users what they owe ({owing} owe something)?", abort=True, err=True
+            f"Set the commitments of all users to zero ({owing} have commitments)?",
+            abort=True,
+            err=True,
         )
 
     from allocator.cli import tables
@@ -84,7 +86,7 @@ def set_commitments(
             change.others = _part(text)
             change.keep_others = False
         elif not name or name in change.commitments:
-            raise typer.BadParameter(f"{text!r} is not RESOURCE=PART, or comes twice")
+            raise typer.BadParameter(f"{text!r} is not RESOURCE=PART, or is given twice")
         else:
             change.commitments[name] = _part(amount)
 

@@ -95,7 +95,7 @@ def compare(
 def _named(policies: str) -> list[str]:
     names = [name.strip() for name in policies.split(",")]
     if len(set(names)) < len(names) or len(names) < 2:
-        raise ValueError(f"--policies {policies}: name two or more, each once")
+        raise ValueError(f"--policies {policies}: name two or more policies, each once")
     return names
 
 

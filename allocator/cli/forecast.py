@@ -64,7 +64,9 @@ def forecast(
     Example: longshare forecast alice --tasks 20 --demand 'cpus:1;mem:1024'
     """
     if (burst is None) != (lasting is None):
-        raise typer.BadParameter("--burst and --for belong together", param_hint="--burst")
+        raise typer.BadParameter(
+            "--burst needs --for, and --for needs --burst", param_hint="--burst"
+        )
 
     from allocator.contract import admin_pb2 as admin
 

@@ -64,7 +64,7 @@ def convert(
     """
     starts = sorted((start, path) for path in paths if (start := _first_snapshot(path)) is not None)
     if not starts:
-        raise EventLogError(f"no master has ever come: {', '.join(map(str, paths))}")
+        raise EventLogError(f"no master ever connected in these logs: {', '.join(map(str, paths))}")
     ordered = [path for _start, path in starts]
     cut_off: list[Path] = []
     settings: list[EngineSettings] = []
@@ -80,9 +80,9 @@ def convert(
         if after < before:
             raise EventLogError(
                 f"{first} and {second} overlap by {before - after:.0f} s; give each log once, and "
-                "only those of one cluster"
+                "only logs of one cluster"
             )
-    notes = [*(f"{path}: its last entry is incomplete and left out" for path in cut_off)]
+    notes = [*(f"{path}: its last entry is incomplete, and is left out" for path in cut_off)]
     trace = _Conversion(history, settings[-1], notes).trace()
     return OwnHistory(trace, settings[-1].policy.name, tuple(notes))
 
@@ -185,7 +185,9 @@ class _Conversion:
         for task in self._history.tasks:
             held.update(task.demand)
         if left_out := sorted(held & set(self._history.excluded)):
-            self._notes.append(f"does not count in shares, left out: {', '.join(left_out)}")
+            self._notes.append(
+                f"resources that do not count in shares are left out: {', '.join(left_out)}"
+            )
         counted = held - set(self._history.excluded)
         return (*(name for name in _FIRST if name in counted), *sorted(counted - {*_FIRST}))
 
@@ -206,8 +208,8 @@ class _Conversion:
         history = self._history
         if self._parents:
             self._notes.append(
-                "roles are a tree: users stand side by side here, with their entitlements at the "
-                "end for weights"
+                "the trace has no role tree: all users are at the top, and their weights are their "
+                "entitlements at the end"
             )
             known = {
                 name.removesuffix("/."): entitlement
@@ -226,7 +228,7 @@ class _Conversion:
             )
             if changed:
                 self._notes.append(
-                    f"the weight of {counted(changed, 'user')} changed meanwhile: the first holds"
+                    f"the weight of {counted(changed, 'user')} changed: the trace has the first one"
                 )
         bounded = [min(max(weight, LEAST_WEIGHT), LARGEST_WEIGHT) for weight in weights]
         return tuple(bounded) if any(weight != 1.0 for weight in bounded) else ()
@@ -279,8 +281,8 @@ class _Conversion:
         used_classes = [index for index, count in enumerate(counts) if count]
         if (came := sum(map(len, groups))) != sum(counts):
             self._notes.append(
-                f"agents came, changed or left: {came} in all, {sum(counts)} at a time on average, "
-                "which the trace has from beginning to end"
+                f"agents joined, changed or left: {came} in all, {sum(counts)} at a time on "
+                "average; the trace has the average number from beginning to end"
             )
         names: dict[str, int] = {}
         machines = []
@@ -314,17 +316,18 @@ class _Conversion:
         history, notes = self._history, self._notes
         if history.running_at_first:
             notes.append(
-                f"{counted(history.running_at_first, 'task')} ran when recording began: submitted "
-                "then, with what was left of the time"
+                f"{counted(history.running_at_first, 'task')} ran when recording began: the trace "
+                "submits them then, with the rest of their run time"
             )
         if history.running_at_end:
             notes.append(
-                f"{counted(history.running_at_end, 'task')} ran when it ended: cut off there"
+                f"{counted(history.running_at_end, 'task')} ran when recording ended: the trace "
+                "ends them then"
             )
         for before, after in history.gaps:
             notes.append(
-                f"nothing was recorded for {duration(after - before)}, from "
-                f"{duration(before - history.begin)} on: what ended then ends with that gap"
+                f"the recording has a gap of {duration(after - before)}, after "
+                f"{duration(before - history.begin)}: tasks that ended in the gap end with it"
             )
 
 

@@ -29,7 +29,9 @@ def by_user(given: list[str] | None, option: str) -> dict[str, float]:
         except ValueError:
             user = ""
         if not user:
-            raise typer.BadParameter(f"{entry!r} is not USER=NUMBER", param_hint=option)
+            raise typer.BadParameter(
+                f"{entry!r} is not USER=NUMBER, such as alice=2", param_hint=option
+            )
     if len(numbers) < len(given or []):
         raise typer.BadParameter("give each user once", param_hint=option)
     return numbers
@@ -66,7 +68,9 @@ def parse(parameters: list[str] | None) -> dict[str, float | str]:
     for parameter in parameters or []:
         key, equals, value = parameter.partition("=")
         if not equals:
-            raise typer.BadParameter(f"{parameter!r} is not KEY=VALUE", param_hint="--set")
+            raise typer.BadParameter(
+                f"{parameter!r} is not KEY=VALUE, such as half_life=1d", param_hint="--set"
+            )
         try:
             given[key] = float(value)
         except ValueError:

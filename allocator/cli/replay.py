@@ -71,12 +71,13 @@ def replay(
             _save_policy(file, save_policy)
         elif policy is None:
             if parameters:
-                raise typer.BadParameter("it goes with --policy", param_hint="--set")
+                raise typer.BadParameter("it needs --policy", param_hint="--set")
             _compare(file, html, console, as_json=as_json)
         else:
             if html is not None:
                 raise typer.BadParameter(
-                    "it shows what was decided; with --policy a model answers", param_hint="--html"
+                    "it shows recorded decisions, and cannot be combined with --policy",
+                    param_hint="--html",
                 )
             _ask(file, _policy(policy, parameters), console, as_json=as_json)
     except PolicyFailedError as error:
@@ -94,11 +95,12 @@ def _save_policy(file: Path, target: Path) -> None:
     code = recorded_code(header.settings)
     if code is None:
         raise typer.BadParameter(
-            "the recorded policy came with Longshare", param_hint="--save-policy"
+            "the recorded policy is part of Longshare, so there is no file to write",
+            param_hint="--save-policy",
         )
     with target.open("x", encoding="utf-8", newline="") as stream:
         stream.write(code.source)
-    typer.echo(f"{target}: what was {code.file}; read it before you run it")
+    typer.echo(f"{target}: the policy file {code.file} of the recording; read it before you run it")
 
 
 def _compare(file: Path, html: Path | None, console: "Console", *, as_json: bool) -> None:
@@ -124,8 +126,8 @@ def _compare(file: Path, html: Path | None, console: "Console", *, as_json: bool
         _tell_cut_off(replayed.left_out)
     if replayed.other_policy:
         typer.echo(
-            f"longshare replay: the policy is not the one that was recorded, which was in "
-            f"{replayed.other_policy}; --save-policy FILE writes that",
+            f"longshare replay: this policy differs from the recorded policy, which was in "
+            f"{replayed.other_policy}; --save-policy FILE writes the recorded one",
             err=True,
         )
     if as_json:
@@ -176,16 +178,18 @@ def _finish(html: Path, filming: "Filming", file: Path, replayed: "Replayed") ->
             f"The log's last {replayed.left_out:,} bytes, an incomplete entry, are left out."
         )
     if replayed.difference is not None:
-        notes.append("It ends where this version of Longshare decides otherwise than was recorded.")
+        notes.append(
+            "It ends where this version of Longshare decides differently from the recording."
+        )
     page = filming.page(file.name, *notes)
     if page is None:
-        raise EventLogError(f"{file} records nothing that could be shown")
+        raise EventLogError(f"{file} has no events that could be shown")
     write(html, page)
 
 
 def _tell_cut_off(count: int) -> None:
     typer.echo(
-        f"longshare replay: the log's last {count:,} bytes are left out; the entry they belong to "
+        f"longshare replay: the log's last {count:,} bytes are left out; their entry "
         "is incomplete, as when the service is killed",
         err=True,
     )
@@ -317,9 +321,9 @@ def show_fates(
         table.add_row(Text(printable(user)), *row)
     console.print(table)
     console.print(
-        "Share: what the user held in fact, on average. Wait: of a task in the model, on average. "
-        f"Gain: how much sooner its tasks start under {after}. CPU s: how many more CPU-seconds it "
-        "holds until the log ends. Owes: its dominant commitment then."
+        "Share: the recorded share, on average. Wait: of a task in the model, on average. "
+        f"Gain: time that its tasks start sooner under {after}. CPU s: CPU-seconds that the user "
+        "holds more until the log ends. Owes: its dominant commitment at that time."
     )
 
 

@@ -32,6 +32,8 @@ def shares(
         console = tables.console()
         console.print(tables.table_of_users(reply.users, console.width))
     elif reply.cluster.connected:
-        typer.echo("There are no users yet: no framework has come, and none is declared.")
+        typer.echo(
+            "There are no users yet: no framework has registered, and the settings declare no user."
+        )
     if not reply.cluster.connected:
         typer.echo(f"longshare: {tables.line_without_master(reply.cluster)}", err=True)

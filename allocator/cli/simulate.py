@@ -239,7 +239,7 @@ def capacity_of(
 
     if load is not None:
         if capacity is not None:
-            raise ValueError("give either --load or --capacity")
+            raise ValueError("give --load or --capacity, not both")
         return capacity_at(trace, load)
     if capacity is None:
         return None

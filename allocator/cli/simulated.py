@@ -55,7 +55,7 @@ def show(
     if answer["compiling_s"]:
         out.print(f"and {answer['compiling_s']:.3g} s to compile the simulator, once")
     if answer["never_started"]:
-        out.print(f"{answer['never_started']:,} tasks fit nowhere and never started")
+        out.print(f"{answer['never_started']:,} tasks fit on no machine and never started")
     out.print(
         f"completed by the end of the trace: {_percent(answer['completion_ratio'])}; "
         "mean of users' ratios: " + _percent(answer["mean_user_completion_ratio"])

@@ -5,23 +5,21 @@ from datetime import UTC, datetime
 
 import typer
 
-_FORMS = (
-    "write a day (2026-11-22), an instant (2026-11-22T14:00), or such as 36h or 7d for so long ago"
-)
+_FORMS = "write a day (2026-11-22), an instant (2026-11-22T14:00), or a time before now (36h, 7d)"
 
 
 def duration(text: str) -> float:
     """Convert a duration such as `90s`, `2h` or `7d` to seconds.
 
     Raises:
-        ValueError: the text is no duration.
+        ValueError: the text is not a duration.
     """
     try:
         seconds = _read(text)
     except ValueError:
         seconds = None
     if seconds is None or not 0.0 < seconds < 1e12:
-        raise ValueError(f"{text!r} is not a duration; write such as 90s, 30m, 2h, 7d")
+        raise ValueError(f"{text!r} is not a duration; write for example 90s, 30m, 2h, 7d")
     return seconds
 
 
@@ -42,7 +40,7 @@ def span(since: str | None, until: str | None) -> tuple[float, float]:
     begin = now - now % 86400.0 if since is None else _instant(since, now, "--since")
     end = now + 1.0 if until is None else _instant(until, now, "--until")
     if not begin < end:
-        raise typer.BadParameter("nothing lies between --since and --until", param_hint="--since")
+        raise typer.BadParameter("--since is not before --until", param_hint="--since")
     return begin, end
 
 

@@ -5,7 +5,9 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
+from typing import Any
 
+from google.protobuf.descriptor import Descriptor
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 from rich.console import Console
@@ -38,7 +40,26 @@ def as_json(message: Message, *, indent: int | None = 2) -> str:
     fields = MessageToDict(
         message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
     )
+    _convert_numbers(fields, message.DESCRIPTOR)
     return json.dumps(fields, indent=indent, sort_keys=True)  # maps have no order
+
+
+def _convert_numbers(fields: dict[str, Any], descriptor: Descriptor) -> None:
+    """Replace 64-bit integers by numbers; the JSON form of protobuf writes them as strings.
+
+    Args:
+        fields: The message as a dictionary, which is changed.
+        descriptor: The message's type.
+    """
+    for field in descriptor.fields:
+        value = fields.get(field.name)
+        if value is None:
+            continue
+        if field.message_type is not None and not field.message_type.GetOptions().map_entry:
+            for part in value if isinstance(value, list) else [value]:
+                _convert_numbers(part, field.message_type)
+        elif field.cpp_type in {field.CPPTYPE_INT64, field.CPPTYPE_UINT64}:
+            fields[field.name] = int(value)
 
 
 _LEAST_WORTH = ("shortfall", "offered", "weight", "demand", "wants", "entitled")

@@ -125,13 +125,13 @@ def convert(
         if left_out or users or machines or nodes or timezone or demand_at:
             fail(
                 USAGE,
-                "--left-out, --users, --machines, --nodes, --timezone and --demand-at do not go "
+                "--left-out, --users, --machines, --nodes, --timezone and --demand-at are not "
                 "with --from log",
             )
         _convert_logs(sources, trace, as_json=as_json)
         return
     if len(sources) > 1 and form is not Form.HTCONDOR:
-        fail(USAGE, f"--from {form.value} takes one SOURCE")
+        fail(USAGE, f"--from {form.value} takes one SOURCE; convert each file by itself")
     with _reading(), _working("converting"):
         conversion = _converted(
             sources,
@@ -291,13 +291,13 @@ def _converted(
     )
 
     if (form is Form.OPENB) != (nodes is not None):
-        fail(USAGE, "--nodes goes with --from openb, which needs it")
+        fail(USAGE, "--from openb needs --nodes, and no other format takes --nodes")
     if form is not Form.CSV and (users or machines):
-        fail(USAGE, "--users and --machines go with --from csv")
+        fail(USAGE, "--users and --machines are for --from csv only")
     if form is not Form.SLURM and timezone is not None:
-        fail(USAGE, "--timezone goes with --from slurm")
+        fail(USAGE, "--timezone is for --from slurm only")
     if form is not Form.GOOGLE and demand_at is not None:
-        fail(USAGE, "--demand-at goes with --from google")
+        fail(USAGE, "--demand-at is for --from google only")
     source = sources[0]
     readers: dict[Form, Callable[[], Conversion]] = {
         Form.CSV: lambda: csv.convert(source, users, machines),
@@ -335,7 +335,7 @@ def _convert_logs(sources: list[Path], trace: Path, *, as_json: bool) -> None:
     except (EventLogError, OSError, ValueError) as error:
         fail(USAGE, error)
     if not len(history.trace):
-        fail(REFUSED, f"nobody held anything for any time; {trace} is not written")
+        fail(REFUSED, f"no user held resources in these logs, so {trace} is not written")
     if as_json:
         answer = {
             "rows": entries,
@@ -438,7 +438,7 @@ def _show_conversion(conversion: "Conversion") -> None:
     else:
         print_line("no row was left out")
     if conversion.assumed.counts():
-        print_line("rows that were read with an assumption:")
+        print_line("rows read with an assumption:")
         _show_rows_by_reason(conversion.assumed)
     if conversion.ignored:
         print_line(f"columns ignored: {printable(', '.join(conversion.ignored))}")

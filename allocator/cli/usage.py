@@ -88,16 +88,14 @@ def usage(
     Example: longshare usage --since 7d --by role --csv
     """
     if as_csv and as_json:
-        raise typer.BadParameter("--csv or --json, not both")
+        raise typer.BadParameter("give --csv or --json, not both")
     begin, end = span(since, until)
     reply = Connection(address, config, timeout).usage(begin, end, by.value, users or ())
     subject = By.ROLE.value if by is By.ROLE else By.USER.value
     from allocator.contract.printable import printable
 
     if missing := sorted({*(users or ())} - {row.user for row in reply.rows}):
-        typer.echo(
-            f"longshare: no accounts in that time: {printable(', '.join(missing))}", err=True
-        )
+        typer.echo(f"longshare: no usage in that time: {printable(', '.join(missing))}", err=True)
     if as_csv:
         writer = csv.writer(sys.stdout, lineterminator="\n")
         figures = (*_COLUMNS, "offers", "refused", *_TIMES)
@@ -111,7 +109,7 @@ def usage(
         typer.echo(tables.as_json(reply))
         return
     if not reply.rows:
-        typer.echo("Nobody has had or wanted anything in that time.")
+        typer.echo("No user held or wanted resources in that time.")
         return
     console = tables.console()
     totals = [reply.total] if reply.HasField("total") and len(reply.rows) > 1 else []
@@ -146,7 +144,7 @@ def audit(
         typer.echo(tables.as_json(reply))
         return
     if not reply.orders:
-        typer.echo("Nothing was ordered in that time.")
+        typer.echo("Operators gave no orders in that time.")
         return
     console = tables.console()
     carried_out = [order for order in reply.orders if not order.refusal]

@@ -19,13 +19,13 @@ from allocator.fairness.policies.policy import Origin
 __all__ = ["Complaint", "check_policy", "complaints"]
 
 _CLAIMS: Final[dict[str, Callable[[Policy, Random], str | None]]] = {
-    "it says numbers, whatever users hold, weigh and need": claims.priorities_are_numbers,
-    "it leaves accounts as they are": claims.leaves_accounts,
-    "it says the same when asked again": claims.is_repeatable,
-    "it goes by nothing but what a user holds, weighs, needs and owes": claims.goes_by_holdings,
-    "who holds more does not come sooner": claims.more_is_not_sooner,
-    "who weighs more does not come later": claims.weight_is_not_later,
-    "the order is that of the priorities, by scan and by Live Tree, now and later": claims.orders,
+    "it returns numbers for all holdings, weights and demands": claims.priorities_are_numbers,
+    "it does not change accounts": claims.leaves_accounts,
+    "it returns the same values when asked again": claims.is_repeatable,
+    "it uses only the holdings, weight, demand and commitments of a user": claims.goes_by_holdings,
+    "a user that holds more does not come sooner": claims.more_is_not_sooner,
+    "a user with a larger weight does not come later": claims.weight_is_not_later,
+    "users are ordered by priority, by scan and by Live Tree, now and later": claims.orders,
 }
 
 
@@ -63,7 +63,7 @@ def complaints(policy: Policy, *, trials: int = 50, seed: int = 1) -> list[Compl
         for _trial in range(trials):
             case = find_violation(tested, random)
             if case is None and tested.faults.count:
-                case = f"it failed: {tested.faults.latest}"
+                case = f"the policy failed: {tested.faults.latest}"
             if case is not None:
                 violations.append(Complaint(claim, case))
                 tested.faults.count = 0
@@ -86,6 +86,6 @@ def check_policy(policy: Policy, *, trials: int = 50, seed: int = 1) -> None:
     violations = complaints(policy, trials=trials, seed=seed)
     if violations:
         lines = "".join(
-            f"\n- not so: {violation.claim}\n  {violation.case}" for violation in violations
+            f"\n- rule broken: {violation.claim}\n  {violation.case}" for violation in violations
         )
         raise AssertionError(f"policy {policy.name!r}:{lines}")

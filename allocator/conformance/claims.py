@@ -50,7 +50,7 @@ def leaves_accounts(policy: Policy, random: Random) -> str | None:
             after = _seen(account)
             changed = [name for name, value in before.items() if after[name] != value]
             if changed:
-                return f"it changed {', '.join(changed)}, {world.told()}"
+                return f"the policy changed {', '.join(changed)}, {world.told()}"
     return None
 
 
@@ -65,7 +65,7 @@ def is_repeatable(policy: Policy, random: Random) -> str | None:
         for question in _questions(policy):
             first, second = question(account), question(account)
             if first != second:
-                return f"it said {first}, then {second}, {world.told()}"
+                return f"the policy returned {first}, then {second}, {world.told()}"
     if list(pool) != list(world.pool(policy)):
         return f"the order was {list(pool)}, then {list(world.pool(policy))}, {world.told()}"
     return None
@@ -93,7 +93,7 @@ def goes_by_holdings(policy: Policy, random: Random) -> str | None:
                 before, after = question(account), question(changed)
                 if before != after:
                     return (
-                        f"it said {before}, and {after} with another {name} or active, "
+                        f"the policy returned {before}, and {after} with another {name} or active, "
                         f"{world.told()}"
                     )
     return None
@@ -119,7 +119,7 @@ def more_is_not_sooner(policy: Policy, random: Random) -> str | None:
         )
         if beyond_rounding or (after[:3] == before[:3] and after[3] < before[3]):
             return (
-                f"user {number} comes at {before[1]:g}, and at {after[1]:g} with {extra} more, "
+                f"user {number} has priority {before[1]:g}, and {after[1]:g} with {extra} more, "
                 f"{world.told()}"
             )
     return None
@@ -138,7 +138,7 @@ def weight_is_not_later(policy: Policy, random: Random) -> str | None:
     before = world.pool(policy).standing(number).priority
     after = World(world.machines, users).pool(policy).standing(number).priority
     if after > before + 1e-9 * abs(before):
-        return f"user {number} comes at {before:g}, and at {after:g} with twice the weight, " + (
+        return f"user {number} has priority {before:g}, and {after:g} with twice the weight, " + (
             world.told()
         )
     return None

@@ -57,12 +57,12 @@ class World:
     def told(self) -> str:
         """Return a description of the cluster and its users, for the report of a violation."""
         users = "; ".join(
-            f"user {number} holds {user.holds or 'nothing'}, weighs {user.weight:g}, "
-            f"needs {'nobody knows what' if user.demand is None else user.demand}, "
-            f"owes {user.owes:g}"
+            f"user {number} holds {user.holds or 'nothing'}, weight {user.weight:g}, "
+            f"demand {'unknown' if user.demand is None else user.demand}, "
+            f"commitment {user.owes:g}"
             for number, user in enumerate(self.users)
         )
-        return f"of {self.capacity or 'nothing'}: {users}"
+        return f"in a cluster of {self.capacity or 'nothing'}: {users}"
 
 
 def draw(random: Random) -> World:

@@ -123,9 +123,10 @@ class PolicySection(BaseModel):
         )
         if violations:
             details = "; ".join(
-                f"not so: {violation.claim} ({violation.case})" for violation in violations
+                f"a rule is broken: {violation.claim} ({violation.case})"
+                for violation in violations
             )
-            raise ValueError(f"{self.name!r} cannot be served: {details}")
+            raise ValueError(f"{self.name!r} cannot be used: {details}")
         return self
 
     def create(self) -> Policy:
@@ -234,7 +235,7 @@ class OffersSection(_Section):
             except ValueError as error:
                 raise ValueError(f"{framework}: {error}") from error
             if empty:
-                raise ValueError(f"{framework}: no task needs nothing")
+                raise ValueError(f"{framework}: a task must need more than 0 of some resource")
         return demands
 
 
@@ -404,9 +405,9 @@ class ListenSection(_Section):
     @model_validator(mode="after")
     def _fits(self) -> Self:
         if self.rights is not None and (self.tls is None or self.tls.client_ca is None):
-            raise ValueError("rights go by certificates: give [listen.tls] with a client_ca")
+            raise ValueError("listen.rights needs certificates; add [listen.tls] with a client_ca")
         if self.operators == self.address:
-            raise ValueError("operators is the same as address; leave it out")
+            raise ValueError("operators is the same as address; remove operators")
         return self
 
     def require_protection(self) -> None:
@@ -421,10 +422,10 @@ class ListenSection(_Section):
         for name, address in (("address", self.address), ("operators", self.operators)):
             if address is not None and not is_local(address):
                 raise ConfigError(
-                    f"listen.{name}: {address!r} can be reached from other machines, and whoever "
-                    "does decides about the cluster; give [listen.tls] with a client_ca, listen on "
-                    "127.0.0.1, [::1] or a Unix socket, or say --insecure if something else "
-                    "protects it"
+                    f"listen.{name}: other machines can reach {address!r}, and could then give "
+                    "orders to this service; add [listen.tls] with a client_ca, listen on "
+                    "127.0.0.1, [::1] or a Unix socket, or start with --insecure if something "
+                    "else protects the port"
                 )
 
 
@@ -451,8 +452,8 @@ class MetricsSection(_Section):
     def _meant(self) -> Self:
         if not self.public and not is_local(self.address):
             raise ValueError(
-                f"{self.address!r} can be reached from other machines; say public = true if "
-                "everybody there may know how users stand"
+                f"other machines can reach {self.address!r}; set public = true if they may read "
+                "the shares of all users"
             )
         return self
 
@@ -566,7 +567,7 @@ class AccountingSection(_Section):
     @model_validator(mode="after")
     def _in_order(self) -> Self:
         if self.days < self.hours:
-            raise ValueError(f"days is {self.days}, less than hours, {self.hours}")
+            raise ValueError(f"days ({self.days}) is less than hours ({self.hours}); increase days")
         return self
 
 
@@ -628,13 +629,16 @@ class Config(_Section):
         for shadow in self.shadow:
             policy = shadow.create()
             if policy.per_machine:
-                raise ValueError(f"shadow {shadow.label}: it has no one order to be shown")
+                raise ValueError(
+                    f"shadow {shadow.label}: the policy ranks users per agent, so it has no single "
+                    "order to show"
+                )
             if policy.counts_tasks and not counts:
                 raise ValueError(
-                    f"shadow {shadow.label}: it counts tasks, and the served policy does not"
+                    f"shadow {shadow.label}: it counts tasks, but the served policy does not"
                 )
             if labels.count(shadow.label) > 1:
-                raise ValueError(f"shadow {shadow.label}: it is given twice")
+                raise ValueError(f"shadow {shadow.label}: it is defined twice; remove one")
         return self
 
     def require_files(self, own: Path, record: Path | None = None) -> None:

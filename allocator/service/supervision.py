@@ -31,7 +31,7 @@ async def systemd_notifications(environment: Mapping[str, str] = os.environ) -> 
         try:
             notify.connect(f"\0{address[1:]}" if address.startswith("@") else address)
         except OSError as error:
-            _log.warning("systemd cannot be told", socket=address, reason=error.strerror)
+            _log.warning("systemd cannot be notified", socket=address, reason=error.strerror)
             yield
             return
         _notify(notify, "READY=1")

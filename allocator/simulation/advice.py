@@ -127,7 +127,7 @@ def advise(  # noqa: PLR0913 - options of the search
     on_trial()
     wait = _mean(before.mean_wait_s)
     if not wait > 0.0:
-        raise AdviceError("nobody waits under DRF, so memory can change nothing; lower the load")
+        raise AdviceError("no user waits under DRF, so memory can change nothing; lower the load")
     trials: dict[float, Trial] = {}
 
     def mean_wait(log_half_life: float) -> float:

@@ -93,11 +93,11 @@ def read(path: Path, count: int | None = None) -> Trace:
             return _filled(file, _about(file.schema_arrow), count)
     except pa.ArrowInvalid as error:
         raise TraceError(
-            f"{path} is no trace: it is no Parquet file, or damaged; 'longshare trace convert' "
+            f"{path} is not a trace: damaged, or not a Parquet file; 'longshare trace convert' "
             "makes traces"
         ) from error
     except TraceError as error:
-        raise TraceError(f"{path} is no trace: {error}") from error
+        raise TraceError(f"{path} is not a trace: {error}") from error
 
 
 def share(path: Path, folder: Path) -> None:

@@ -132,12 +132,12 @@ class Trace:
         submitted, demand, user = self.submitted[rows], self.demand[rows], self.user[rows]
         before = self.submitted[first - 1] if first else np.int64(0)
         for wrong, problem in (
-            (np.diff(submitted, prepend=before) < 0, "submitted before the last"),
+            (np.diff(submitted, prepend=before) < 0, "submitted before the preceding task"),
             (self.runtime[rows] < 0, "a negative run time"),
             ((user < 0) | (user >= len(self.users)), "an unknown user"),
-            (~np.all(np.isfinite(demand), axis=1), "a demand that is no number"),
+            (~np.all(np.isfinite(demand), axis=1), "a demand that is not a number"),
             (np.any(demand < 0, axis=1), "a negative demand"),
-            (~np.any(demand > 0, axis=1), "a demand of nothing"),
+            (~np.any(demand > 0, axis=1), "a demand of zero"),
             (
                 (self.constraint[rows] < UNCONSTRAINED)
                 | (self.constraint[rows] >= len(self.constraints)),

@@ -182,7 +182,7 @@ def _master(
         try:
             page = _await_line(service, logs / "allocator.log", r"(http://\S+/)metrics")
         except ChildFailed as error:
-            if "cannot be served" not in str(error):  # the service's message about a policy
+            if "a rule is broken" not in str(error):  # the service's message about a policy
                 raise
             name = str(experiment.policy["name"])
             raise PolicyFailedError(name, 1, str(error)) from error

@@ -33,7 +33,7 @@ def test_no_tasks_make_an_empty_trace() -> None:
             "may run on 'tpu'.* there are: plain",
         ),
         (Task("a", 0.0, -1.0, {"cpus": 1.0}), "a negative run time"),
-        (Task("a", 0.0, 1.0, {"cpus": float("nan")}), "a demand that is no number"),
+        (Task("a", 0.0, 1.0, {"cpus": float("nan")}), "a demand that is not a number"),
     ],
 )
 def test_an_invalid_task_is_refused_with_the_reason(task: Task, complaint: str) -> None:

@@ -302,7 +302,7 @@ def test_metrics_recording_and_shares_agree_at_the_same_time(prompt: Prompt) -> 
 
 def test_users_without_frameworks_can_be_forgotten(prompt: Prompt) -> None:
     completed = prompt.run("commitments", "forget", HOSTILE, code=1)
-    assert "has frameworks, so it comes back at once" in completed.stderr
+    assert "has frameworks, so it would come back at once" in completed.stderr
     prompt.stream.tell(remove_framework=contract.RemoveFramework(framework_id="f2"))
     shown = prompt.run("commitments", "forget", HOSTILE).stdout
     assert "[red]x\\x1b[2J: forgotten, with a commitment of 0.0%" in shown

@@ -90,7 +90,10 @@ def test_options_refuse_numbers_that_are_not_finite(
         (("forecast", "a", *SERVICE, "--tasks", "9" * 20), "Invalid value for '--tasks'"),
         (("shares", *SERVICE, "--timeout", "1e300"), "Invalid value for '--timeout'"),
         (("sweep", "sdrf", "--jobs", "9" * 20), "Invalid value for '--jobs'"),
-        (("framework", "--name", "x", "--demand", ""), "no task needs nothing"),
+        (
+            ("framework", "--name", "x", "--demand", ""),
+            "a task must need more than 0 of some resource",
+        ),
     ],
 )
 def test_options_refuse_numbers_beyond_their_limits(

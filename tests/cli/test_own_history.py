@@ -118,10 +118,10 @@ def test_logs_in_any_order_become_the_recorded_tasks_users_and_machines(logs: li
     assert trace.constraints == ((1,),)
     notes = "\n".join(conversion.notes)
     for note in (
-        "does not count in shares, left out: mem",
-        "2 tasks ran when it ended",
-        "nothing was recorded for 5.0 s, from 20.0 s on",
-        "agents came, changed or left: 3 in all, 2 at a time",
+        "resources that do not count in shares are left out: mem",
+        "2 tasks ran when recording ended",
+        "the recording has a gap of 5.0 s, after 20.0 s",
+        "agents joined, changed or left: 3 in all, 2 at a time",
     ):
         assert note in notes
 
@@ -134,7 +134,7 @@ def test_logs_that_overlap_are_refused(logs: list[Path]) -> None:
 def test_a_log_without_a_master_has_no_history(tmp_path: Path) -> None:
     record_one(tmp_path / "log")
     rewrite(tmp_path / "log", entries(tmp_path / "log")[:1])
-    with pytest.raises(EventLogError, match="no master has ever come"):
+    with pytest.raises(EventLogError, match="no master ever connected"):
         convert([tmp_path / "log"])
 
 

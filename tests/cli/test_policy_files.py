@@ -108,7 +108,7 @@ def test_an_experiment_requires_a_choice_among_several_policies(folder: Path) ->
     assert "definesnorm,other;chooseone" in _words(result.stderr)
     result = longshare("experiment", "run", "drf-baseline", "--set", "power=2")
     assert result.exit_code == 2
-    assert "it goes with --policy" in result.stderr
+    assert "it needs --policy" in result.stderr
 
 
 FAILURES = {

@@ -40,14 +40,14 @@ def test_a_conversion_names_the_rows_it_leaves_out(tmp_path: Path) -> None:
         "rows read: 4",
         "2 rows were left out:",
         "  1: not 6 fields (t.csv:5)",
-        "  1: run time is no number (t.csv:3)",
+        "  1: run time is not a number (t.csv:3)",
         "core-hours: 0.0277777778",
         "resources, amount × hours: cpus 0.0277777778, mem 0.00555555556",
     ]
     assert (tmp_path / "left-out.csv").read_text().splitlines() == [
         "reason,file,line",
         "not 6 fields,t.csv,5",
-        "run time is no number,t.csv,3",
+        "run time is not a number,t.csv,3",
     ]
     assert json.loads(longshare(*command, "--json").stdout) == {
         "rows": 4,
@@ -56,7 +56,7 @@ def test_a_conversion_names_the_rows_it_leaves_out(tmp_path: Path) -> None:
         "users_without_tasks": [],
         "left_out": {
             "not 6 fields": {"rows": 1, "first": ["t.csv:5"]},
-            "run time is no number": {"rows": 1, "first": ["t.csv:3"]},
+            "run time is not a number": {"rows": 1, "first": ["t.csv:3"]},
         },
         "assumed": {},
         "columns_ignored": [],
@@ -146,14 +146,14 @@ def test_slurm_accounting_is_converted_and_only_slurm_takes_a_timezone(
         "rows read: 2",
         "1 rows were left out:",
         "  1: never started (sacct:3)",
-        "rows that were read with an assumption:",
-        "  1: memory is not told, or all of the node: 0 MiB (sacct:2)",
+        "rows read with an assumption:",
+        "  1: memory is not given, or is the whole node: the task gets 0 MiB (sacct:2)",
         "core-hours: 4",
         "resources, amount × hours: cpus 4",
     ]
     refused = longshare(*command, "htcondor", "--timezone", "UTC")
     assert refused.exit_code == 2
-    assert "--timezone goes with --from slurm" in refused.stderr
+    assert "--timezone is for --from slurm only" in refused.stderr
 
 
 def test_a_conversion_prints_verifiable_totals(tmp_path: Path) -> None:
@@ -173,7 +173,7 @@ def test_a_conversion_prints_verifiable_totals(tmp_path: Path) -> None:
         "rows read: 3",
         "1 rows were left out:",
         "  1: had not ended (sacct:4)",
-        "rows that were read with an assumption:",
+        "rows read with an assumption:",
         (
             "  1: elapsed time is not End - Start, as after a suspension: the task runs for the "
             "elapsed time, without a break (sacct:2)"

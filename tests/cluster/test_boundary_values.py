@@ -284,7 +284,7 @@ def test_an_events_time_may_leap_as_far_as_the_bound_and_a_snapshots_time_farthe
     master.now_ns += LONGEST_LEAP_NS
     master.send(contract.Tick())
     master.now_ns += LONGEST_LEAP_NS + 1
-    with pytest.raises(InvalidEvent, match="stamped 7200 s after"):
+    with pytest.raises(InvalidEvent, match="is 7200 s later than"):
         master.send(contract.Tick())
     master.restore(contract.Snapshot(time_ns=master.now_ns, sequence=master.sequence))
     assert master.engine.now == master.now_ns / SECOND
@@ -425,6 +425,6 @@ def test_a_boost_lasts_a_leap_year_at_most(seconds: float, allowed: bool) -> Non
     if allowed:
         master.engine.order(operator.Order(set_weight=weight_order))
     else:
-        with pytest.raises(InvalidOrder, match="366 days at most"):
+        with pytest.raises(InvalidOrder, match="at most 366 days"):
             master.engine.order(operator.Order(set_weight=weight_order))
     assert master.engine.weights.by("a") == ("boost" if allowed else "")

@@ -162,8 +162,8 @@ def test_setting_a_parent_roles_commitment_keeps_the_commitments_of_its_sub_role
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (operator.SetWeight(user="a", weight=2.0, seconds=0.0), "a positive time"),
-        (operator.SetWeight(user="a", weight=2.0, seconds=math.nan), "a positive time"),
+        (operator.SetWeight(user="a", weight=2.0, seconds=0.0), "a boost needs a weight"),
+        (operator.SetWeight(user="a", weight=2.0, seconds=math.nan), "a boost needs a weight"),
         (operator.SetWeight(user="a", weight=2.0, seconds=31_622_401.0), "366 days"),
         (operator.SetWeight(user="a", seconds=5.0), "needs a weight"),
         (operator.SetWeight(user="a", weight=-1.0, seconds=5.0), "weight -1"),
@@ -195,7 +195,7 @@ def test_an_impossible_order_changes_nothing(change: object, words: str) -> None
 def test_under_a_policy_without_commitments_no_commitment_can_be_set() -> None:
     master = MasterSide("drf", users=USERS)
     change = operator.SetCommitments(user="a", others=0.1)
-    with pytest.raises(InvalidOrder, match="has no commitments"):
+    with pytest.raises(InvalidOrder, match="keeps no commitments"):
         master.engine.order(operator.Order(set_commitments=change))
 
 

@@ -70,7 +70,11 @@ UNACCEPTABLE = {
     "a principal that is not text": (with_bytes(8, NOT_TEXT), "text", r"\xff\xfe"),
     "an endless role": (told(role="x" * 2000), "limit", "limits.name"),
     "a role too deep": (told(role="/".join("r" * 40)), "limit", "limits.role_depth"),
-    "a role like a virtual leaf": (told(role="a/."), "malformed", "'a/.' is no role"),
+    "a role like a virtual leaf": (
+        told(role="a/."),
+        "malformed",
+        "'a/.' is not a valid name of a role",
+    ),
     "too many roles": (
         told(roles=map(str, range(100_000)), capabilities=MULTI_ROLE),
         "limit",

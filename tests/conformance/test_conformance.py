@@ -68,15 +68,15 @@ def _remembering(account: Account) -> float:
 @pytest.mark.parametrize(
     ("says", "claim"),
     [
-        (_lottery, "it says the same when asked again"),
-        (_remembering, "it says the same when asked again"),
-        (_generous, "who holds more does not come sooner"),
-        (_counting, "it goes by nothing but what a user holds, weighs, needs and owes"),
-        (_impatient, "it goes by nothing but what a user holds, weighs, needs and owes"),
-        (_greedy, "it leaves accounts as they are"),
-        (_upside_down, "who weighs more does not come later"),
-        (_dividing, "it says numbers, whatever users hold, weigh and need"),
-        (_cheerful, "it says numbers, whatever users hold, weigh and need"),
+        (_lottery, "it returns the same values when asked again"),
+        (_remembering, "it returns the same values when asked again"),
+        (_generous, "a user that holds more does not come sooner"),
+        (_counting, "it uses only the holdings, weight, demand and commitments of a user"),
+        (_impatient, "it uses only the holdings, weight, demand and commitments of a user"),
+        (_greedy, "it does not change accounts"),
+        (_upside_down, "a user with a larger weight does not come later"),
+        (_dividing, "it returns numbers for all holdings, weights and demands"),
+        (_cheerful, "it returns numbers for all holdings, weights and demands"),
     ],
 )
 def test_each_bad_policy_fails_the_check_of_its_fault(
@@ -91,7 +91,7 @@ def test_each_bad_policy_fails_the_check_of_its_fault(
 
     claims = {complaint.claim for complaint in complaints(Bad())}
     assert claim in claims
-    with pytest.raises(AssertionError, match=f"not so: {claim}"):
+    with pytest.raises(AssertionError, match=f"rule broken: {claim}"):
         check_policy(Bad())
 
 
@@ -112,8 +112,10 @@ class Waiting(LinePolicy):
 
 
 def test_bad_lines_are_caught() -> None:
-    assert "who holds more does not come sooner" in {e.claim for e in complaints(Forgiving())}
-    claim = "it goes by nothing but what a user holds, weighs, needs and owes"
+    assert "a user that holds more does not come sooner" in {
+        e.claim for e in complaints(Forgiving())
+    }
+    claim = "it uses only the holdings, weight, demand and commitments of a user"
     assert claim in {e.claim for e in complaints(Waiting())}
 
 
@@ -128,4 +130,4 @@ def test_a_policy_whose_keys_drift_after_its_ranking_is_detected() -> None:
             return account.share + 0.01 * next(_counted)
 
     claims = {complaint.claim for complaint in complaints(Drifting())}
-    assert "the order is that of the priorities, by scan and by Live Tree, now and later" in claims
+    assert "users are ordered by priority, by scan and by Live Tree, now and later" in claims

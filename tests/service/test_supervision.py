@@ -61,7 +61,7 @@ def test_a_service_with_an_unreachable_supervisor_still_serves(
         stream.open()
         stream.close()
         assert running.stop() == 0
-    assert "systemd cannot be told" in running.log.read_text()
+    assert "systemd cannot be notified" in running.log.read_text()
 
 
 def test_sighup_rotates_the_recording_without_harm(tmp_path: Path) -> None:

@@ -76,11 +76,14 @@ def test_tasks_of_an_array_are_one_job_and_steps_are_ignored(tmp_path: Path) -> 
         ({"End": "Unknown", "State": "RUNNING"}, "had not ended"),
         ({"End": "2026-03-01T00:10:00"}, "ended before it started"),
         ({"User": ""}, "no user"),
-        ({"JobID": "x"}, "job is no number"),
-        ({"Submit": "yesterday"}, "submission is no time"),
-        ({"AllocTRES": "cpu=many"}, "cpus are no number"),
-        ({"AllocTRES": "cpu=1,mem=lots"}, "memory is no amount"),
-        ({"AllocTRES": "", "AllocCPUS": "0", "ReqMem": "0"}, "asks for no resource that is read"),
+        ({"JobID": "x"}, "job is not a number"),
+        ({"Submit": "yesterday"}, "submission is not a time"),
+        ({"AllocTRES": "cpu=many"}, "cpus are not numbers"),
+        ({"AllocTRES": "cpu=1,mem=lots"}, "memory is not an amount"),
+        (
+            {"AllocTRES": "", "AllocCPUS": "0", "ReqMem": "0"},
+            "asks for no resource that the trace can have",
+        ),
     ],
 )
 def test_records_other_than_tasks_are_omitted_with_a_named_reason(
@@ -137,7 +140,9 @@ def test_times_are_seconds_since_1970_or_of_a_zone_whose_clocks_change(tmp_path:
                  End="2026-03-29T03:30:00")  # fmt: skip
     assert seconds(sacct(tmp_path, spring, zone="Europe/Berlin")) == [(0.0, 3600.0)]
     assert seconds(sacct(tmp_path, spring)) == [(3600.0, 7200.0)]
-    with pytest.raises(TraceError, match="no time zone 'Mars'; write such as Europe/Berlin"):
+    with pytest.raises(
+        TraceError, match="time zone 'Mars' is unknown; write a name such as Europe/Berlin"
+    ):
         sacct(tmp_path, spring, zone="Mars")
 
 
@@ -150,7 +155,7 @@ def test_columns_may_be_in_any_order_or_compressed_and_missing_columns_are_named
     path.write_bytes(gzip.compress(rows.encode()))
     converted = slurm.convert(path)
     assert converted.trace.demand.tolist() == [[2.0]]
-    assert left_out(converted) == {"has not as many fields as the header": [3]}
+    assert left_out(converted) == {"has more or fewer fields than the header": [3]}
     with pytest.raises(TraceError, match="has no column User, End in its first line"):
         sacct(tmp_path, header="JobID|Submit|Start|AllocCPUS")
     with pytest.raises(TraceError, match="none of the columns AllocTRES, AllocCPUS, ReqCPUS"):
@@ -261,7 +266,7 @@ def test_durations_are_read_in_all_of_slurms_forms(
     converted = sacct(tmp_path, f"{row('7')}||{text}||", header=TIMED)
     assert converted.trace.runtime.tolist() == [seconds * 10**6]
     converted = sacct(tmp_path, f"{row('7')}||soon||", header=TIMED)
-    assert left_out(converted) == {"Elapsed is no duration": [2]}
+    assert left_out(converted) == {"Elapsed is not a duration": [2]}
 
 
 @pytest.mark.parametrize(
@@ -358,19 +363,19 @@ def test_job_numbers_are_distinct_by_cluster_and_user(tmp_path: Path) -> None:
     ("given", "reason", "demand"),
     [
         ({"AllocTRES": "", "AllocCPUS": "2K", "ReqMem": "1G"}, None, {"cpus": 2048, "mem": 1024}),
-        ({"AllocTRES": "cpu=4,mem"}, "trackable resources are no list of NAME=AMOUNT", None),
-        ({"AllocTRES": "cpu=4,gres/gpu=x"}, "gres/gpu are no number", None),
+        ({"AllocTRES": "cpu=4,mem"}, "trackable resources are not a list of NAME=AMOUNT", None),
+        ({"AllocTRES": "cpu=4,gres/gpu=x"}, "gres/gpu are not numbers", None),
         (
             {"AllocTRES": "", "AllocCPUS": "0", "ReqMem": "1G"},
-            "CPUs are not told: 0 cores",
+            "CPUs are not given: the task gets 0 cores",
             {"mem": 1024},
         ),
         (
             {"AllocTRES": "cpu=1", "ReqMem": "0n"},
-            "memory is not told, or all of the node: 0 MiB",
+            "memory is not given, or is the whole node: the task gets 0 MiB",
             {"cpus": 1},
         ),
-        ({"AllocTRES": "cpu=1", "ReqMem": "4Gcn"}, "memory is no amount", None),
+        ({"AllocTRES": "cpu=1", "ReqMem": "4Gcn"}, "memory is not an amount", None),
     ],
 )  # fmt: skip
 def test_amounts_that_are_not_understood_are_named(
@@ -446,7 +451,7 @@ def test_the_json_of_all_versions_of_sacct_is_read(tmp_path: Path, *, plain: boo
     assert left_out(converted) == {
         "had not ended": [3],
         "never started": [4],
-        "is no object": [6],
+        "is not an object": [6],
     }
     assert {"steps", "name", "billing of AllocTRES"} <= {*converted.ignored}
     [check] = converted.checks
@@ -511,16 +516,16 @@ def test_expressions_are_no_amounts_and_names_of_attributes_have_no_case(tmp_pat
         ({"JobUniverse": 9}, "ran elsewhere, in the universe grid"),
         ({"JobUniverse": 12}, "ran on the schedd's machine, in the universe local"),
         ({"Owner": None}, "no owner"),
-        ({"QDate": "undefined"}, "QDate is no time"),
-        ({"ClusterId": True}, "ClusterId is no number"),
-        ({"RequestCpus": 0, "RequestMemory": 0}, "asks for no resource that is read"),
+        ({"QDate": "undefined"}, "QDate is not a time"),
+        ({"ClusterId": True}, "ClusterId is not a number"),
+        ({"RequestCpus": 0, "RequestMemory": 0}, "asks for no resource that the trace can have"),
     ],
 )
 def test_a_job_that_is_no_task_is_left_out_by_name(
     tmp_path: Path, given: dict[str, object], reason: str
 ) -> None:
     converted = history(tmp_path, JOB, JOB | given, 7)
-    assert left_out(converted) == {reason: [2], "is no object": [3]}
+    assert left_out(converted) == {reason: [2], "is not an object": [3]}
 
 
 DATED = {key: value for key, value in JOB.items() if key != "RemoteWallClockTime"}
@@ -563,8 +568,8 @@ def test_requests_that_are_expressions_or_unknown_are_named(tmp_path: Path) -> N
     )
     assert demands(converted) == [{"cpus": 1.0}, {"cpus": 1.0}, {"cpus": 1.0, "mem": 64.0}]
     assert assumed(converted) == {
-        "RequestCpus is an expression, or no number: 1 is used": [1, 3],
-        "RequestMemory is an expression, or no number: 0 is used": [1],
+        "RequestCpus is an expression or not a number: 1 is used": [1, 3],
+        "RequestMemory is an expression or not a number: 0 is used": [1],
         "RequestCpus is not given: 1 is used": [2],
         "RequestMemory is not given: 0 is used": [2],
     }
@@ -606,7 +611,7 @@ def test_slot_time_is_compared_and_attributes_that_are_not_read_are_named(tmp_pa
 def test_files_other_than_a_history_are_refused_and_an_empty_history_is_empty(
     tmp_path: Path,
 ) -> None:
-    for content, complaint in (("[{", "is not JSON"), ("{}", "is not an array of jobs")):
+    for content, complaint in (("[{", "is not JSON"), ("{}", "has neither a JSON array of jobs")):
         path = written(tmp_path / "history.json", content)
         with pytest.raises(TraceError, match=complaint):
             htcondor.convert(path)

@@ -54,7 +54,7 @@ def test_attributes_of_users_and_machines_are_in_the_trace_and_survive_storage(
     assert trace.weights == (1.0, 2.5, 1.0, 1.0)
     assert trace.commitments == ((0.0, 0.0), (0.25, 0.5), (0.0, 0.0), (1.0, 1.0))
     [(reason, where)] = [(reason, line) for reason, _file, line in conversion.left_out]
-    assert (reason, where) == ("names machines or an attribute that there are not", 6)
+    assert (reason, where) == ("names machines or an attribute that do not exist", 6)
     store.write(trace, tasks.with_name("t"))
     assert same(store.read(tasks.with_name("t")), trace)
 
@@ -87,7 +87,7 @@ def test_a_slip_in_the_value_of_a_constraint_is_named(files: tuple[Path, Path, P
     reasons = {line: reason for reason, _file, line in csv.convert(tasks, users, machines).left_out}
     assert reasons == {
         4: "no machine meets its constraints",
-        6: "names machines or an attribute that there are not",
+        6: "names machines or an attribute that do not exist",
     }
 
 

@@ -83,19 +83,19 @@ def test_every_bad_row_is_named_with_its_line_and_reason(tmp_path: Path) -> None
     )
     conversion = csv.convert(path)
     assert left_out(conversion) == {
-        "submission time is no number": [2, 10],
+        "submission time is not a number": [2, 10],
         "submission time is negative": [4],
         "submission time is beyond 285 years": [5],
         "not 6 fields": [6, 18],
-        "run time is no number": [7],
+        "run time is not a number": [7],
         "run time is negative": [8],
         "run time is beyond 285 years": [9],
         "no user": [11],
-        "job is no whole number": [12, 13],
-        "demand of cpus is no number": [14],
-        "demand of mem is no number": [15],
+        "job is not a whole number": [12, 13],
+        "demand of cpus is not a number": [14],
+        "demand of mem is not a number": [15],
         "demand is negative": [16],
-        "demand is nothing": [17],
+        "demand is zero": [17],
     }
     assert conversion.trace.job.tolist() == [1, 2**63 - 1]
 
@@ -179,7 +179,7 @@ def test_the_authors_form_has_no_header_and_finishes_for_run_times(tmp_path: Pat
     assert trace.demand.tolist() == [[1.0, 8.0], [2.0, 0.5]]
     assert left_out(conversion) == {
         "finish time is before the submission": [2],
-        "submission time is no whole number": [4],
+        "submission time is not a whole number": [4],
     }
     repeated = csv.convert_authors(written(tmp_path / "a.csv", "5,6,9,a,0,1,1", "5,5,9,a,1,1,1"))
     assert assumed(repeated) == {"the second field is not the submission: not read": [1]}
@@ -214,7 +214,7 @@ def check_swf(conversion: Conversion) -> None:
         "user is unknown": [8],
         "submission time is unknown": [9],
         "not 18 fields": [10],
-        "submitted is no number": [11],
+        "submitted is not a number": [11],
     }
     assert conversion.left_out.rows_read == 2 + 7
 
@@ -254,7 +254,7 @@ def test_swf_counts_whole_jobs_and_not_their_parts(tmp_path: Path) -> None:
     assert conversion.trace.runtime.tolist() == [400 * 10**6, 300 * 10**6, 9 * 10**6]
     assert resource_hours(conversion.trace)["cpus"] * 3600 == pytest.approx(1309)
     assert left_out(conversion) == {"is a part of a job whose whole line is read": [3, 4]}
-    assert assumed(conversion) == {"status is unknown: the job is whole": [6]}
+    assert assumed(conversion) == {"status is unknown: the line counts as a whole job": [6]}
     [check] = conversion.checks
     assert (check.figure, check.in_file, check.in_trace, check.agrees) == ("MaxRecords", 5, 5, True)
 
@@ -290,7 +290,9 @@ def test_swf_rows_are_compared_with_the_header(tmp_path: Path) -> None:
     assert (check.in_file, check.in_trace, check.agrees) == (3, 1, False)
     requested = "1 0 -1 9 -1 -1 -1 2 -1 -1 1 1 1 -1 -1 1 -1 -1"
     conversion = swf.convert(written(tmp_path / "r.swf", requested))
-    assert assumed(conversion) == {"processors are those requested": [1]}
+    assert assumed(conversion) == {
+        "allocated processors are unknown: the requested processors are used": [1]
+    }
 
 
 @pytest.mark.parametrize(
@@ -318,9 +320,9 @@ def test_a_csv_of_another_dialect_is_read_and_its_decimal_commas_are_counted(
 
 def test_a_comma_within_a_number_is_no_number_where_commas_part_fields(tmp_path: Path) -> None:
     path = written(tmp_path / "t.csv", "submitted_s,runtime_s,user,cpus", '0,1,ann,"1,500"')
-    assert left_out(csv.convert(path)) == {"demand of cpus is no number": [2]}
+    assert left_out(csv.convert(path)) == {"demand of cpus is not a number": [2]}
     path = written(tmp_path / "s.csv", "submitted_s;runtime_s;user;cpus", "0;1;ann;1.500,5")
-    assert left_out(csv.convert(path)) == {"demand of cpus is no number": [2]}
+    assert left_out(csv.convert(path)) == {"demand of cpus is not a number": [2]}
     (tmp_path / "u.csv").write_text("submitted_s,runtime_s,user,cpus\n0,1,ann,1\n", "utf-16")
     with pytest.raises(TraceError, match="is UTF-16; save it as UTF-8"):
         csv.convert(tmp_path / "u.csv")
@@ -402,19 +404,22 @@ def test_openb_pods_run_on_the_models_that_they_name(tmp_path: Path) -> None:
     allowed = [None if c < 0 else trace.constraints[c] for c in trace.constraint]
     assert allowed == [None, (1,), (1, 2), None]
     assert left_out(conversion) == {
-        "cpu_milli is no number": [6],
+        "cpu_milli is not a number": [6],
         "never scheduled": [5],
         "no machine has a model of its gpu_spec": [6],
         "scheduled before created": [7],
         "deleted before scheduled": [8],
-        "demand is nothing": [9],
-        "deletion_time is no time": [10],
+        "demand is zero": [9],
+        "deletion_time is not a time": [10],
     }
 
 
 def test_openb_files_are_recognised(tmp_path: Path) -> None:
     nodes = written(tmp_path / "nodes.csv", *NODES)
-    with pytest.raises(TraceError, match=r"nodes\.csv does not begin with the columns name,"):
+    with pytest.raises(
+        TraceError,
+        match=r"nodes\.csv is not a file of openb: its first line lacks the columns name,",
+    ):
         openb.convert(nodes, nodes)
     pods = written(tmp_path / "pods.csv", PODS_HEADER, "p0,1,1,1,1,,LS,Running,0,1,0")
     with pytest.raises(TraceError, match=r"none\.csv has no machines"):

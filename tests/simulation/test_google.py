@@ -141,7 +141,7 @@ def test_every_attempt_that_cannot_be_used_is_named(tmp_path: Path) -> None:
         "never scheduled": [5],
         "never ended": [7],
         "ended after the trace": [9],
-        "demand is nothing": [12],
+        "demand is zero": [12],
         "demand is missing": [15],
         "no user": [18],
         "scheduled before it was submitted": [21],
@@ -168,7 +168,7 @@ def test_a_demand_that_the_submission_lacks_is_that_of_the_schedule(tmp_path: Pa
     ("at", "demands", "reason", "lines"),
     [
         ("schedule", [[0.3, 0.2], [0.4, 0.1]], "no CPU or no memory", [4, 7]),
-        ("submit", [[0.5, 0.1], [0.5, 0.1], [0.2, 0.0]], "demand is nothing", [7]),
+        ("submit", [[0.5, 0.1], [0.5, 0.1], [0.2, 0.0]], "demand is zero", [7]),
     ],
 )
 def test_the_demand_is_read_from_the_schedule_event_or_from_the_submission(
@@ -209,11 +209,11 @@ def test_bad_rows_are_named_with_file_and_line(tmp_path: Path) -> None:
     assert tasks(conversion) == [(700, 1, "u", 1)]
     assert left_out(conversion) == {
         "not 13 fields": [("part-00000", 2)],
-        "event is of no known type": [("part-00000", 3)],
-        "time is no whole number": [("part-00001", 1)],
+        "event is of an unknown type": [("part-00000", 3)],
+        "time is not a whole number": [("part-00001", 1)],
         "time is negative": [("part-00001", 2)],
         "index is not from 0 to 2^31": [("part-00001", 3)],
-        "demand of cpus is no number": [("part-00001", 4)],
+        "demand of cpus is not a number": [("part-00001", 4)],
     }
 
 
@@ -326,9 +326,9 @@ def test_machines_that_are_alike_are_a_class_and_constraints_choose_among_them(
         reason: [line for _, line in rows] for reason, rows in left_out(conversion).items()
     } == {
         "machine has no cpus": [7],
-        "machine event is of no known type": [8],
+        "machine event is of an unknown type": [8],
         "deleted is neither 0 nor 1": [7],
-        "constraint has no known operator": [9],
+        "constraint has an unknown operator": [9],
         "no machine meets its constraints": [13],
     }
 
@@ -349,7 +349,7 @@ def test_events_that_are_not_read_and_files_that_are_missing_are_named(tmp_path:
     conversion = converted(tmp_path, rows, [made_up])
     assert {(reason, line) for reason, _, line in conversion.assumed} == {
         ("updates a demand: not read", 3),
-        ("was made up by Google for a missing event", 1),
+        ("Google inserted it for a missing event", 1),
     }
     assert conversion.left_out.rows_read == 4
     assert [check.agrees for check in conversion.checks] == [True]

@@ -63,7 +63,7 @@ def test_the_file_is_readable_by_any_sqlite_client(tmp_path: Path) -> None:
 
 def test_a_file_that_is_no_parquet_is_named(tmp_path: Path) -> None:
     (tmp_path / "t.parquet").write_text("submitted_s,runtime_s\n")
-    with pytest.raises(TraceError, match=r"t\.parquet is no trace"):
+    with pytest.raises(TraceError, match=r"t\.parquet is not a trace"):
         store.read(tmp_path / "t.parquet")
 
 
@@ -99,7 +99,7 @@ def test_a_file_of_another_writer_is_accepted(tmp_path: Path) -> None:
         ("user", pa.array(["bob", "ann", None]), "column user has empty entries"),
         ("job", pa.array([4, None, 6]), "column job has empty entries"),
         ("job", pa.array([4.0, 4.0, 6.0]), "column job is of type double, not int64"),
-        ("submitted_us", pa.array([0, 5, 4]), "task 2: submitted before the last"),
+        ("submitted_us", pa.array([0, 5, 4]), "task 2: submitted before the preceding task"),
     ],
 )
 def test_errors_name_the_invalid_column(

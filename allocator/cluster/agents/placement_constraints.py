@@ -102,7 +102,7 @@ class Hosts:
                 ranges.append(addresses)
             elif not _NAME.fullmatch(item):
                 raise ValueError(
-                    f"{item!r} is no host name, glob, address, range of addresses or network"
+                    f"{item!r} is not a host name, glob, address, range of addresses or network"
                 )
             elif _WILDCARD.search(item):
                 globs.append(_glob(item.lower()))
@@ -313,7 +313,7 @@ def _range(item: str) -> tuple[_Address, _Address] | None:
         return first, first
     last = _address(end)
     if last is None or last.version != first.version or int(last) < int(first):
-        raise ValueError(f"{item!r} is no range of addresses: write FIRST-LAST")
+        raise ValueError(f"{item!r} is not a range of addresses; write FIRST-LAST")
     return first, last
 
 

@@ -65,7 +65,7 @@ def recover(cluster: Cluster, call: contract.Recover) -> Callable[[], None]:
     held off without quotas, too.
     """
     if call.expected_agents < 0:
-        raise InvalidEvent(f"{call.expected_agents} agents cannot be expected")
+        raise InvalidEvent(f"the number of expected agents, {call.expected_agents}, is negative")
     if cluster.ledger.agents:
         raise InvalidEvent("agents are known already; a recovery comes first")
     quotas = {quota.role: parse_quota(quota) for quota in call.quotas}

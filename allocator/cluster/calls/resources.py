@@ -185,7 +185,7 @@ def _total_after(agent: Agent, steps: list[ResourceConversion]) -> Resources:
     convert(steps, agent.available)
     total = convert(steps, agent.total)
     if total.copies != agent.total.copies:
-        raise OperationError("there would be more or less of something afterwards")
+        raise OperationError("the operation would change the amount of a resource")
     return total
 
 

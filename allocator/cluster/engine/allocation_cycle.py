@@ -54,7 +54,7 @@ class AllocationCycle:
             decisions = yield from self._run()
         except Exception as error:  # noqa: BLE001 - a crashed allocator offers nothing at all
             cluster.statistics.faults += 1
-            cluster.divergence = f"an allocation run: {describe_error(error)}"
+            cluster.divergence = f"an allocation cycle: {describe_error(error)}"
             decisions = contract.Decisions()
         if replies:
             decisions.replies.extend(replies)

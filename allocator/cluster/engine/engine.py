@@ -153,7 +153,7 @@ class Engine(View):
         """
         self.statistics.messages += 1
         if snapshot.time_ns < 0:
-            raise InvalidEvent("the snapshot is stamped before 1970; is the master's clock right?")
+            raise InvalidEvent("the snapshot's time is before 1970; check the master's clock")
         cluster = yield from self._build_cluster(options, snapshot, memory)
         if self._before_change is not None:
             self._before_change(snapshot.time_ns / _NANOSECONDS)
@@ -337,16 +337,16 @@ class Engine(View):
         call = event.WhichOneof("call")
         if call is None:
             raise InvalidEvent(
-                f"event {event.sequence} carries no call this version knows; "
-                "is the master's side newer than the allocator?"
+                f"event {event.sequence} has a call that this allocator does not know; upgrade "
+                "the allocator first"
             )
         cluster = self._cluster
         before_ns = cluster.now_ns
         if event.time_ns - before_ns > LONGEST_LEAP_NS:
             raise InvalidEvent(
-                f"event {event.sequence} ({call}) is stamped "
-                f"{(event.time_ns - before_ns) / _NANOSECONDS:.0f} s after the one before; "
-                "is the master's clock right?"
+                f"event {event.sequence} ({call}) is "
+                f"{(event.time_ns - before_ns) / _NANOSECONDS:.0f} s later than the event before; "
+                "check the master's clock"
             )
         cluster.now_ns = max(event.time_ns, before_ns)
         message = getattr(event, call)

@@ -38,7 +38,7 @@ def carry_out(order: operator.Order, users: Users, policy: Policy) -> None:
         case "forget_users":
             _forget(dict.fromkeys(order.forget_users.users), users)
         case _:
-            raise InvalidOrder("unknown kind of order; is the client newer than the service?")
+            raise InvalidOrder("the service does not know this kind of order; upgrade the service")
 
 
 def _set_weight(order: operator.SetWeight, users: Users) -> None:
@@ -47,8 +47,8 @@ def _set_weight(order: operator.SetWeight, users: Users) -> None:
     seconds = order.seconds if order.HasField("seconds") else None
     if seconds is not None and (weight is None or not 0.0 < seconds <= LONGEST_BOOST):
         raise InvalidOrder(
-            f"user {order.user!r}: a boost of {seconds:g} s; it needs a weight, and a positive "
-            f"time of {LONGEST_BOOST / 86400:.0f} days at most"
+            f"user {order.user!r}: a boost needs a weight, and a duration above 0 and of at most "
+            f"{LONGEST_BOOST / 86400:.0f} days; the order has {seconds:g} s"
         )
     try:
         users.order_weight(order.user, weight, seconds)
@@ -59,12 +59,12 @@ def _set_weight(order: operator.SetWeight, users: Users) -> None:
 def _set_commitments(order: operator.SetCommitments, users: Users, policy: Policy) -> None:
     _require_known([order.user], users)
     if policy.tau is None:
-        raise InvalidOrder(f"the policy {policy.name!r} has no commitments")
+        raise InvalidOrder(f"the policy {policy.name!r} keeps no commitments")
     capacity = users.pool.capacity
     for name, part in {**order.commitments, "every other resource": order.others}.items():
         if not 0.0 <= part <= 1.0:
             raise InvalidOrder(
-                f"user {order.user!r}: a commitment of {part:g} of {name}; it is a fraction of the "
+                f"user {order.user!r}: a commitment of {part:g} of {name} is not a fraction of the "
                 "cluster, from 0 to 1"
             )
     known = {*capacity, "tasks"} if order.keep_others and policy.counts_tasks else {*capacity}

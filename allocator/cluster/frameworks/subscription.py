@@ -262,7 +262,9 @@ def _roles(info: mesos.FrameworkInfo, limits: Limits) -> frozenset[str]:
             message = f"a role has {depth} levels, more than {limits.role_depth}"
             raise _Unacceptable(ValidationError("limit", f"{message} (limits.role_depth)"))
         if not is_valid_role(role):
-            raise _Unacceptable(ValidationError("malformed", f"{role!r} is no role"))
+            raise _Unacceptable(
+                ValidationError("malformed", f"{role!r} is not a valid name of a role")
+            )
     places = count_role_nodes(roles)
     if places > limits.roles:
         message = f"its roles and those above them are {places}, more than {limits.roles}"

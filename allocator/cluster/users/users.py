@@ -376,8 +376,8 @@ class Users:
         user = self._known[name]
         if len(user.clients):
             return (
-                f"user {name!r} has frameworks, so it comes back at once; remove them first, or "
-                "forgive it what it owes with `commitments reset`"
+                f"user {name!r} has frameworks, so it would come back at once; remove them first, "
+                "or set its commitments to zero with `commitments reset`"
             )
         if name in self._declared:
             return f"user {name!r} is declared; remove it from [[users.declared]] instead"

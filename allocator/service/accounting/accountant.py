@@ -440,7 +440,7 @@ class Accountant:
         statistics.failures += 1
         if not statistics.degraded:
             _log.warning(
-                "what users have had cannot be written and is kept in memory alone; trying on",
+                "usage cannot be written and is in memory only; the service tries again",
                 reason=str(error) or repr(error),
                 exc_info=None if isinstance(error, StoreError | TimeoutError) else error,
             )

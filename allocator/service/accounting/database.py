@@ -87,7 +87,7 @@ def parse_location(location: str) -> Path | URL:
     try:
         return make_url(location).set(drivername=_DRIVER)
     except ArgumentError as error:
-        raise StoreError(f"{location!r} is no URL such as postgresql://HOST/DATABASE") from error
+        raise StoreError(f"{location!r} is not a URL such as postgresql://HOST/DATABASE") from error
 
 
 class Database:
@@ -146,7 +146,7 @@ class Database:
             except OperationalError as error:
                 if not _took_too_long(error):
                     raise
-                raise TooMuch("it takes too long; ask for a shorter time") from error
+                raise TooMuch("the answer takes too long; ask for a shorter time") from error
 
     def last_checkpoints(
         self, writer: str

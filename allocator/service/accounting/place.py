@@ -25,8 +25,8 @@ def database_location(config: Config) -> str | None:
     if config.accounting.database is None:
         return None
     raise ConfigError(
-        f"accounting.database: this takes {missing}, which is not installed: "
-        f'{_INSTALL.format(_NEEDED[missing])}; or say "none"'
+        f"accounting.database: it needs {missing}, which is not installed; "
+        f'{_INSTALL.format(_NEEDED[missing])}, or set it to "none"'
     )
 
 
@@ -36,8 +36,8 @@ def missing_reason(config: Config) -> str | None:
     if location is None or _missing(location) is None:
         return None
     return (
-        f"no accounts are kept, for SQLAlchemy is not installed: {_INSTALL.format('accounting')}; "
-        'or let accounting.database be "none"'
+        "usage is not recorded, because SQLAlchemy is not installed; "
+        f'{_INSTALL.format("accounting")}, or set accounting.database to "none"'
     )
 
 

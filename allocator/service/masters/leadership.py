@@ -140,8 +140,8 @@ class Leadership:
         lag = (self._latest_elected_ns - claimant.elected_ns) / _NANOSECONDS
         if number != self._latest_number and lag > 0:
             _log.warning(
-                "the leader says that it was elected before the one it follows; "
-                "one of the two masters' clocks is wrong",
+                "the new leader reports an earlier election than the former leader; check the "
+                "clocks of both masters",
                 master=claimant.hello.master,
                 skew_at_least=round(lag, 3),
             )

@@ -325,10 +325,13 @@ class Session:
             case "events":
                 return await self._apply(message.events)
             case "hello":
-                raise ProtocolError(grpc.StatusCode.FAILED_PRECONDITION, "Hello came twice")
+                raise ProtocolError(
+                    grpc.StatusCode.FAILED_PRECONDITION, "the master's side sent Hello twice"
+                )
             case _:
                 raise ProtocolError(
-                    grpc.StatusCode.INVALID_ARGUMENT, "a message of a kind that is not known"
+                    grpc.StatusCode.INVALID_ARGUMENT,
+                    "the message is of an unknown kind; upgrade the allocator first",
                 )
 
     def _restoring(
@@ -393,7 +396,8 @@ class Session:
             return None  # the requested snapshot will include these events
         if not self._synchronised:
             raise ProtocolError(
-                grpc.StatusCode.FAILED_PRECONDITION, "events came before a snapshot"
+                grpc.StatusCode.FAILED_PRECONDITION,
+                "the master's side sent events before a snapshot",
             )
         if not self._leads:
             elected = any(event.HasField("recover") for event in events.events)
@@ -548,12 +552,12 @@ class Session:
         try:
             return await run_in_slices(message, rest=0.0)
         except HeavyEventsError as error:
-            self._unread = f"events were not read: {error}"
+            self._unread = f"the allocator cannot read the events: {error}"
             return contract.FromMaster(events=contract.Events())
         except WireError as error:
             raise ProtocolError(
                 grpc.StatusCode.INVALID_ARGUMENT,
-                f"what came is not a message of the contract: {error}",
+                f"the received bytes are not a message of the contract: {error}",
             ) from error
 
     async def _read(self, requests: Requests) -> contract.FromMaster | PendingMessage | None:

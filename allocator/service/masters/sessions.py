@@ -117,14 +117,14 @@ class Sessions:
             return
         session = Session(self._engine, self._statistics, self, certificate(context))
         # A lost peer shows as a cancelled read or as an abandoned write.
-        closed = "the master's side is gone"
+        closed = "the master's side lost its connection"
         try:
             self._register(session)
             await session.greet(requests)
             self._log_opened(session)
             async for answer in session.serve(requests):
                 yield answer
-            closed = "the master's side is done"
+            closed = "the master's side closed the stream"
         except ProtocolError as error:
             closed = ""
             _log.warning(
@@ -183,7 +183,7 @@ class Sessions:
             ):
                 raise ProtocolError(
                     grpc.StatusCode.RESOURCE_EXHAUSTED,
-                    f"{self._max_waiting} masters wait already (listen.sessions)",
+                    f"{self._max_waiting} masters wait already, the limit of listen.sessions",
                 )
             session.admitted = True
             self._supersede(session)
@@ -228,7 +228,7 @@ class Sessions:
         strangers = [stream for stream in self._sessions if not stream.admitted]
         if len(strangers) >= MAX_STREAMS_WITHOUT_SNAPSHOT:
             self._end(
-                strangers[0], "others wait, and no snapshot has come on this stream; connect again"
+                strangers[0], "this stream sent no snapshot, and other masters wait; connect again"
             )
         self._sessions[session] = None
 

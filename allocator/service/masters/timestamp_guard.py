@@ -130,7 +130,7 @@ class TimestampGuard:
         if not self._warned:
             self._warned = True
             _log.warning(
-                "a master's clock is not believed; debts fade by this machine's",
+                "a master's clock is implausible; commitments decay by this machine's clock",
                 master=self._master,
                 ahead=round(ahead_ns / _NANOSECONDS, 3),
                 tolerance=TOLERANCE_NS / _NANOSECONDS,

@@ -45,7 +45,7 @@ async def usage(
         await abort(
             context,
             grpc.StatusCode.INVALID_ARGUMENT,
-            f"usage by {request.by!r}; it can be by user, role or day",
+            f"usage by {request.by!r}; group it by user, role or day",
         )
     since, until, by = request.since, request.until, _BY[request.by]
     nested = by == "role" or accountant_required.user_key == "role"
@@ -141,12 +141,14 @@ async def _read(accountant: Accountant, query: "Callable[[Connection], T]", cont
     try:
         result = await accountant.read(query)
     except TooMuch as error:
-        await abort(context, grpc.StatusCode.FAILED_PRECONDITION, f"that is too much: {error}")
+        await abort(
+            context, grpc.StatusCode.FAILED_PRECONDITION, f"the question asks for too much: {error}"
+        )
     if result is None:
         await abort(
             context,
             grpc.StatusCode.FAILED_PRECONDITION,
-            "the accounting database does not answer now; if it has failed, the log says why",
+            "the accounting database does not answer now; ask again, or see the log of the service",
         )
     return result
 

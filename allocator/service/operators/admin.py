@@ -103,7 +103,7 @@ class Admin(AdminServicer):
         row = next((row for row in rows if row.user == request.user), None)
         if row is None:
             words = "".join(
-                f"; framework {rejected.name} is set aside: {rejected.flaw.words}"
+                f"; the service rejected framework {rejected.name}: {rejected.flaw.words}"
                 for rejected in self._engine.rejected_inputs()
                 if request.user in {rejected.name, self._engine.framework_name(rejected.name)}
             )

@@ -104,7 +104,7 @@ class ShadowState:
         except Exception as error:  # noqa: BLE001 - a shadow must not disturb the service
             self.failure = f"{type(error).__name__}: {error}"
             self.shadow = None
-            _log.exception("shadow policy given up", shadow=self.name)
+            _log.exception("shadow policy stopped after an error", shadow=self.name)
         self.seconds += time.thread_time() - started
 
     def run_steps(self, work: Work[None]) -> Work[None]:

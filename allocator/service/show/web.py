@@ -129,7 +129,7 @@ def _require_known_host(section: MetricsSection) -> Middleware:
         name = _hostname(request.headers.get("Host", ""))
         if name and name not in names and not _is_address(name):
             raise web.HTTPMisdirectedRequest(
-                text="this service does not know that name as its own; see metrics.hosts\n"
+                text="this service does not serve that host name; add it to metrics.hosts\n"
             )
         return await handler(request)
 
@@ -236,7 +236,7 @@ def _past(curves: Curves) -> _Handler:
         except ValueError:
             seconds = math.nan
         if not 0.0 < seconds < math.inf:
-            return web.json_response({"error": "seconds: not a positive number"}, status=400)
+            return web.json_response({"error": "seconds must be a positive number"}, status=400)
         answer = await curves.read(request.query.getall("user", []), seconds)
         text = await asyncio.to_thread(json.dumps, answer)
         return web.Response(text=text, content_type="application/json")

@@ -85,14 +85,14 @@ def decode(data: bytes) -> Memory:
     head_line, _, body = data.partition(b"\n")
     head = plain(head_line)
     if not isinstance(head, dict) or head.get("format") != FORMAT:
-        raise StoreDamaged("this is not a memory of Longshare's")
+        raise StoreDamaged("this is not a store of Longshare")
     if head.get("version") not in _KNOWN:
         raise StoreError(
             f"written in version {head.get('version')} of the format, this Longshare knows "
             f"versions up to {PLACED}; use the release that wrote it, or a newer one"
         )
     if head.get("sha256") != hashlib.sha256(body).hexdigest():
-        raise StoreDamaged("damaged: the checksum does not fit what is there")
+        raise StoreDamaged("damaged: the checksum does not match the content")
     try:
         checked = _Memory.model_validate_json(body)
     except ValidationError as error:

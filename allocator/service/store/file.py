@@ -88,7 +88,7 @@ def layout_version(path: Path, application_id: int, known: Sequence[int]) -> int
     if len(header) < 100 or not header.startswith(_MAGIC):
         raise StoreError("not a SQLite file; move it away, or choose another path")
     if int.from_bytes(header[68:72], "big") != application_id:
-        raise StoreError("a SQLite file of another program's; choose another path")
+        raise StoreError("a SQLite file of another program; choose another path")
     version = int.from_bytes(header[60:64], "big")
     if version not in known:
         raise StoreError(

@@ -163,7 +163,7 @@ def decode_memory(head: bytes, rows: Iterable[tuple[str, bytes]]) -> Memory:
     """
     content = plain(head)
     if not isinstance(content, dict) or content.get("format") != FORMAT:
-        raise StoreDamaged("this is not a memory of Longshare's")
+        raise StoreDamaged("this is not a store of Longshare")
     if content.get("version") not in (VERSION, BOOSTED, PLACED):
         raise StoreError(
             f"written in version {content.get('version')} of the format, this Longshare knows "
@@ -176,7 +176,7 @@ def decode_memory(head: bytes, rows: Iterable[tuple[str, bytes]]) -> Memory:
     # JSON can write a number in several ways; only the canonical one is valid
     as_written = head == _canonical({**claims, "sum": checked.sum})
     if not as_written or _checksum(sum(_addend(*pair) for pair in pairs), claims) != checked.sum:
-        raise StoreDamaged("damaged: the checksum does not fit what is there")
+        raise StoreDamaged("damaged: the checksum does not match the content")
     courses = {user: _decode_trajectory(user, row) for user, row in pairs}
     tau = next(
         (trajectory.tau for trajectory in courses.values() if trajectory.tau is not None), None

@@ -154,8 +154,8 @@ class ZookeeperStore:
         with self._explained_errors():
             if len(data) > LARGEST:
                 raise StoreError(
-                    f"{len(data)} bytes are more than ZooKeeper takes ({LARGEST}); let users be "
-                    "forgotten earlier (users.forget_after), or use SQLite"
+                    f"the store has {len(data)} bytes, more than the {LARGEST} that ZooKeeper "
+                    "accepts; lower users.forget_after, or use SQLite"
                 )
             if not self._client.connected:
                 raise StoreUnavailable("not connected")
@@ -241,7 +241,7 @@ class ZookeeperStore:
             raise type(error)(f"{self._name}: {error}") from error
         except NoNodeError as error:
             self._version = None  # the node was deleted; the next attempt creates it
-            raise StoreUnavailable(f"{self._name}: is gone") from error
+            raise StoreUnavailable(f"{self._name}: the node was deleted") from error
         except (NoAuthError, AuthFailedError) as error:
             raise StoreError(f"{self._name}: access denied; check store.credentials") from error
         except (KazooTimeoutError, ConnectionClosedError) as error:
@@ -280,7 +280,7 @@ def decode_node(data: bytes) -> Memory | None:
     if not data:
         return None
     if not data.startswith((_MAGIC, _FORMER)):
-        raise StoreError("holds something of another program's; choose another znode")
+        raise StoreError("holds data of another program; choose another znode")
     content = _decompress(data[len(_MAGIC) + _WRITER_LENGTH :])
     if data.startswith(_FORMER):
         return codec.decode(content)
@@ -314,5 +314,5 @@ def _name(data: bytes) -> str:
     """
     name = codec.plain(data)
     if not isinstance(name, str) or name != name.encode("utf-8", "replace").decode():
-        raise StoreDamaged("damaged: a user's name is no text")
+        raise StoreDamaged("damaged: a user's name is not text")
     return name

@@ -52,7 +52,7 @@ def convert(path: Path, users: Path | None = None, machines: Path | None = None)
     names = _header(path)
     resources = tuple(name for name in names if name not in _GIVEN)
     if "machines" in names and machines is None:
-        raise TraceError(f"{path} has a column machines; say with --machines which there are")
+        raise TraceError(f"{path} has a column machines; give the file of machines with --machines")
     classes = () if machines is None else read_machines(machines, resources)
     constraints = Constraints(classes)
     left_out, assumed = SkippedRows(), SkippedRows()
@@ -66,23 +66,23 @@ def convert(path: Path, users: Path | None = None, machines: Path | None = None)
             decimal_comma |= commas
         seconds, unreadable = numbers(batch.columns["submitted_s"])
         submitted, too_large = microseconds(seconds)
-        rows.drop("submission time is no number", unreadable)
+        rows.drop("submission time is not a number", unreadable)
         rows.drop("submission time is negative", seconds < 0)
         rows.drop("submission time is beyond 285 years", too_large)
         seconds, unreadable = numbers(batch.columns["runtime_s"])
         runtime, too_large = microseconds(seconds)
-        rows.drop("run time is no number", unreadable)
+        rows.drop("run time is not a number", unreadable)
         rows.drop("run time is negative", seconds < 0)
         rows.drop("run time is beyond 285 years", too_large)
         if "job" in names:
             job, unreadable = integers(batch.columns["job"])
-            rows.drop("job is no whole number", unreadable)
+            rows.drop("job is not a whole number", unreadable)
         else:
             job = batch.lines
         constraint: NDArray[np.int32] | None = None
         if "machines" in names:
             constraint, unknown, nowhere = constraints.column(batch.columns["machines"])
-            rows.drop("names machines or an attribute that there are not", unknown)
+            rows.drop("names machines or an attribute that do not exist", unknown)
             rows.drop("no machine meets its constraints", nowhere)
         demand = _demand(rows, batch, resources)
         builder.add(
@@ -111,11 +111,11 @@ def convert_authors(path: Path) -> Conversion:
     for batch in separated(path, _AUTHORS, left_out):
         rows = RowFilter(left_out, path.name, batch.lines)
         submitted, unreadable = integers(batch.columns["submitted"])
-        rows.drop("submission time is no whole number", unreadable)
+        rows.drop("submission time is not a whole number", unreadable)
         rows.drop("submission time is negative", submitted < 0)
         rows.drop("submission time is beyond 285 years", submitted > LONGEST)
         finished, unreadable = integers(batch.columns["finished"])
-        rows.drop("finish time is no whole number", unreadable)
+        rows.drop("finish time is not a whole number", unreadable)
         rows.drop("finish time is before the submission", finished < submitted)
         rows.drop("finish time is beyond 285 years", finished > 2 * LONGEST)
         demand = _demand(rows, batch, _AUTHORS_RESOURCES)
@@ -148,7 +148,7 @@ def _demand(rows: RowFilter, batch: Rows, resources: tuple[str, ...]) -> NDArray
     demand = np.empty((len(batch), len(resources)))
     for index, resource in enumerate(resources):
         demand[:, index], unreadable = numbers(batch.columns[resource])
-        rows.drop(f"demand of {resource} is no number", unreadable)
+        rows.drop(f"demand of {resource} is not a number", unreadable)
     rows.drop("demand is negative", np.any(demand < 0, axis=1))
-    rows.drop("demand is nothing", ~np.any(demand > 0, axis=1))
+    rows.drop("demand is zero", ~np.any(demand > 0, axis=1))
     return demand

@@ -218,21 +218,21 @@ class _Attempts:
         integer_columns = {}
         for name in ("time", "job", "index", "event"):
             integer_columns[name], unreadable = integers(rows.columns[name])
-            checked.drop(f"{name} is no whole number", unreadable)
+            checked.drop(f"{name} is not a whole number", unreadable)
         checked.drop("time is negative", integer_columns["time"] < 0)
         checked.drop("index is not from 0 to 2^31", integer_columns["index"] >> 31 != 0)
-        checked.drop("event is of no known type", ~np.isin(integer_columns["event"], list(Event)))
+        checked.drop("event is of an unknown type", ~np.isin(integer_columns["event"], list(Event)))
         demand = np.empty((len(rows), len(RESOURCES)))
         for index, name in enumerate(RESOURCES):
             demand[:, index], unreadable = numbers(rows.columns[name])
             empty = missing(rows.columns[name])
-            checked.drop(f"demand of {name} is no number", unreadable & ~empty)
+            checked.drop(f"demand of {name} is not a number", unreadable & ~empty)
             demand[empty, index] = np.nan
         counted = checked.kept & (integer_columns["event"] < Event.UPDATE_PENDING)
         for reason, rows_of in (
             ("updates a demand: not read", checked.kept & ~counted),
             (
-                "was made up by Google for a missing event",
+                "Google inserted it for a missing event",
                 counted & ~missing(rows.columns["missing"]),
             ),
         ):
@@ -325,7 +325,7 @@ class _Attempts:
             ("no user", submission.user == self._users.get("", -1)),
             ("demand is missing", np.isnan(demand).any(axis=1)),
             ("demand is negative", (demand < 0).any(axis=1)),
-            ("no CPU or no memory" if scheduled else "demand is nothing", ~wanting),
+            ("no CPU or no memory" if scheduled else "demand is zero", ~wanting),
             ("no machine meets its constraints", constraint == NOWHERE),
         ):
             self._drop(reason, named, kept & wrong)

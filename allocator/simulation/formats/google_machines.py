@@ -155,10 +155,10 @@ def _machines(folder: Path, left_out: SkippedRows) -> dict[int, _Machine]:
         for rows in separated(path, _MACHINE_EVENTS, left_out):
             checked = RowFilter(left_out, path.name, rows.lines)
             name, unreadable = integers(rows.columns["machine"])
-            checked.drop("machine is no whole number", unreadable)
+            checked.drop("machine is not a whole number", unreadable)
             event, unreadable = integers(rows.columns["event"])
             unknown = (event < _ADDED) | (event > _UPDATED)
-            checked.drop("machine event is of no known type", unreadable | unknown)
+            checked.drop("machine event is of an unknown type", unreadable | unknown)
             cpus, unreadable = numbers(rows.columns["cpus"])
             counts = event != _REMOVED
             checked.drop("machine has no cpus", counts & (unreadable | (cpus < 0)))
@@ -180,7 +180,7 @@ def _attributes(
         for rows in separated(path, _MACHINE_ATTRIBUTES, left_out):
             checked = RowFilter(left_out, path.name, rows.lines)
             machine, unreadable = integers(rows.columns["machine"])
-            checked.drop("machine is no whole number", unreadable)
+            checked.drop("machine is not a whole number", unreadable)
             deleted, unreadable = integers(rows.columns["deleted"])
             checked.drop("deleted is neither 0 nor 1", unreadable | (deleted < 0) | (deleted > 1))
             attribute = rows.columns["attribute"].to_pylist()
@@ -215,11 +215,11 @@ def _requirements(
             integer_columns = {}
             for name in ("time", "job", "index", "operator"):
                 integer_columns[name], unreadable = integers(rows.columns[name])
-                checked.drop(f"{name} of a constraint is no whole number", unreadable)
+                checked.drop(f"{name} of a constraint is not a whole number", unreadable)
             checked.drop("index is not from 0 to 2^31", integer_columns["index"] >> 31 != 0)
             operator = integer_columns["operator"]
             unknown = (operator < _EQUAL) | (operator > _GREATER)
-            checked.drop("constraint has no known operator", unknown)
+            checked.drop("constraint has an unknown operator", unknown)
             checked.drop("constraint has no attribute", missing(rows.columns["attribute"]))
             code = _codes(rows, operator, codes)
             columns = (

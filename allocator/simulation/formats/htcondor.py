@@ -51,8 +51,8 @@ def convert(*paths: Path) -> Conversion:
         for array, value in enumerate(json_values(path, "condor_history -json")):
             if not isinstance(value, list | dict) or value == {}:
                 raise TraceError(
-                    f"{path} is not an array of jobs, nor a job a line, as condor_history prints "
-                    "with -json or -jsonl"
+                    f"{path} has neither a JSON array of jobs nor a JSON object in each line; "
+                    "print it with condor_history -json or -jsonl"
                 )
             in_array = isinstance(value, list)
             for job in value if in_array else [value]:
@@ -67,7 +67,7 @@ def convert(*paths: Path) -> Conversion:
 
 def _add(records: Records, job_ad: object, source: str, seen: set[object]) -> None:
     if not isinstance(job_ad, dict):
-        raise UnusableError("is no object")
+        raise UnusableError("is not an object")
     records.ignore(name for name in job_ad if name.lower() not in _READ)
     job = {name.lower(): value for name, value in job_ad.items()}
     universe = _number(job, "jobuniverse")
@@ -81,10 +81,10 @@ def _add(records: Records, job_ad: object, source: str, seen: set[object]) -> No
     ran = _run_time(records, job)
     submitted = _number(job, "qdate")
     if submitted is None:
-        raise UnusableError("QDate is no time")
+        raise UnusableError("QDate is not a time")
     cluster = _number(job, "clusterid")
     if cluster is None:
-        raise UnusableError("ClusterId is no number")
+        raise UnusableError("ClusterId is not a number")
     demand = {
         "cpus": _amount(records, job, ("CpusProvisioned", "RequestCpus"), 1.0),
         "mem": _amount(records, job, ("MemoryProvisioned", "RequestMemory"), 0.0),
@@ -141,7 +141,7 @@ def _run_time(records: Records, job: Mapping[str, Any]) -> float:
     if status is not None and status not in _ENDED:
         raise UnusableError("had not ended")
     if "jobstatus" in job and status is None:
-        records.assume("JobStatus is no number: the job counts as ended")
+        records.assume("JobStatus is not a number: the job counts as ended")
     ran = _number(job, "remotewallclocktime")
     started = _number(job, "jobstartdate")
     if ran is None:
@@ -183,7 +183,7 @@ def _amount(
             return number
     requested = [name for name in names if name.lower() in job]
     if requested:
-        records.assume(f"{requested[-1]} is an expression, or no number: {unknown:g} is used")
+        records.assume(f"{requested[-1]} is an expression or not a number: {unknown:g} is used")
     elif "GPUs" not in names[0]:
         records.assume(f"{names[-1]} is not given: {unknown:g} is used")
     return unknown

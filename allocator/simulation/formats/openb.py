@@ -57,7 +57,9 @@ def convert(pods: Path, nodes: Path) -> Conversion:
     """
     for path, names in ((pods, _PODS), (nodes, _NODES)):
         if header(path) != names:
-            raise TraceError(f"{path} does not begin with the columns {','.join(names)}")
+            raise TraceError(
+                f"{path} is not a file of openb: its first line lacks the columns {','.join(names)}"
+            )
     left_out, assumed = SkippedRows(), SkippedRows()
     machines = _machines(nodes, left_out)
     builder = TraceBuilder(RESOURCES)
@@ -69,12 +71,12 @@ def convert(pods: Path, nodes: Path) -> Conversion:
         rows.drop("never scheduled", missing(batch.columns["scheduled_time"]))
         for name in ("cpu_milli", "memory_mib", "num_gpu", "gpu_milli"):
             values[name], unreadable = numbers(batch.columns[name])
-            rows.drop(f"{name} is no number", unreadable)
+            rows.drop(f"{name} is not a number", unreadable)
             rows.drop(f"{name} is negative", values[name] < 0)
         for name in ("creation_time", "scheduled_time", "deletion_time"):
             seconds, unreadable = numbers(batch.columns[name])
             times[name], too_large = microseconds(seconds)
-            rows.drop(f"{name} is no time", unreadable | too_large | (seconds < 0))
+            rows.drop(f"{name} is not a time", unreadable | too_large | (seconds < 0))
         rows.drop("scheduled before created", times["scheduled_time"] < times["creation_time"])
         rows.drop("deleted before scheduled", times["deletion_time"] < times["scheduled_time"])
         rows.drop("no qos", missing(batch.columns["qos"]))
@@ -85,7 +87,7 @@ def convert(pods: Path, nodes: Path) -> Conversion:
                 values["num_gpu"] * values["gpu_milli"] / 1000,
             )
         )
-        rows.drop("demand is nothing", ~np.any(demand > 0, axis=1))
+        rows.drop("demand is zero", ~np.any(demand > 0, axis=1))
         encoded = batch.columns["gpu_spec"].dictionary_encode()
         allowed = [_allowed(spec, machines) for spec in encoded.dictionary.to_pylist()]
         numbered = np.array(
@@ -136,7 +138,7 @@ def _machines(nodes: Path, left_out: SkippedRows) -> tuple[MachineClass, ...]:
         columns = []
         for name, unit in (("cpu_milli", 1000), ("memory_mib", 1), ("gpu", 1)):
             values, unreadable = numbers(batch.columns[name])
-            rows.drop(f"{name} is no number", unreadable)
+            rows.drop(f"{name} is not a number", unreadable)
             rows.drop(f"{name} is negative", values < 0)
             columns.append(values / unit)
         models = batch.columns["model"].filter(pa.array(rows.kept)).to_pylist()

@@ -95,7 +95,7 @@ class Records:
             UnusableError: The demand is empty, or a time is invalid.
         """
         if not any(demand.values()):
-            raise UnusableError("asks for no resource that is read")
+            raise UnusableError("asks for no resource that the trace can have")
         if not all(-LONGEST < seconds * MICROSECONDS < LONGEST for seconds in times):
             raise UnusableError("a time is negative or beyond 285 years")
         submitted, ran = (round(seconds * MICROSECONDS) for seconds in times)

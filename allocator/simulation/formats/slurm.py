@@ -89,7 +89,7 @@ def convert(path: Path, timezone: str = "UTC") -> Conversion:
         zone = ZoneInfo(timezone)
     except (ZoneInfoNotFoundError, ValueError):
         raise TraceError(
-            f"there is no time zone {timezone!r}; write such as Europe/Berlin"
+            f"time zone {timezone!r} is unknown; write a name such as Europe/Berlin"
         ) from None
     records = Records()
     if slurm_json.is_json(path):
@@ -122,7 +122,7 @@ def _read_text(records: Records, path: Path, zone: ZoneInfo) -> None:
             fields = _fields(text, delimiter)
             records.begin(path.name, number)
             if len(fields) != len(names):
-                records.leave_out("has not as many fields as the header")
+                records.leave_out("has more or fewer fields than the header")
             elif text == head:
                 records.leave_out("repeats the header")
             elif (digest := blake2b(text.encode(), digest_size=16).digest()) in seen:
@@ -186,7 +186,7 @@ def _job(row: Mapping[str, str]) -> int:
         raise UnusableError("is a step of a job, not a job")
     job = re.match(r"\d+", whole)
     if job is None:
-        raise UnusableError("job is no number")
+        raise UnusableError("job is not a number")
     if not row["User"]:
         raise UnusableError("no user")
     return int(job[0])
@@ -282,7 +282,7 @@ def _duration(row: Mapping[str, str], name: str) -> float | None:
         return float(text)
     match = _DURATION.fullmatch(text)
     if match is None:
-        raise UnusableError(f"{name} is no duration")
+        raise UnusableError(f"{name} is not a duration")
     days, hours, minutes, seconds = match.groups()
     return (int(days or 0) * 24 + int(hours or 0)) * 3600.0 + int(minutes) * 60 + float(seconds)
 
@@ -302,7 +302,7 @@ def _time(text: str, zone: ZoneInfo, name: str, fold: int = 0) -> float:
     try:
         instant = datetime.fromisoformat(text)
     except ValueError:
-        raise UnusableError(f"{name} is no time") from None
+        raise UnusableError(f"{name} is not a time") from None
     if instant.tzinfo is None:
         instant = instant.replace(tzinfo=zone, fold=fold)
     return instant.astimezone(UTC).timestamp()
@@ -323,14 +323,14 @@ def _demand(records: Records, row: Mapping[str, str]) -> dict[str, float]:
     for name in ("AllocCPUS", "NCPUS", "ReqCPUS"):
         cpus = cpus or _number(row.get(name) or "0", "cpus")
     if not cpus:
-        records.assume("CPUs are not told: 0 cores")
+        records.assume("CPUs are not given: the task gets 0 cores")
     if "mem" in resources:
         mem = _mib(resources["mem"])
     else:
         nodes = _number(resources.get("node") or row.get("NNodes") or "1", "nodes")
         mem = _requested_mib(row.get("ReqMem", ""), cpus, nodes)
     if not mem:
-        records.assume("memory is not told, or all of the node: 0 MiB")
+        records.assume("memory is not given, or is the whole node: the task gets 0 MiB")
     return {"cpus": cpus, "mem": mem, **_generic(records, resources)}
 
 
@@ -345,7 +345,7 @@ def _resources(text: str) -> Mapping[str, str]:
         if name and amount and name not in resources:
             resources[name] = amount
         elif entry.strip() and text not in _NEVER:
-            raise UnusableError("trackable resources are no list of NAME=AMOUNT")
+            raise UnusableError("trackable resources are not a list of NAME=AMOUNT")
     return resources
 
 
@@ -413,7 +413,7 @@ def _number(text: str, name: str) -> float:
     match = _AMOUNT.fullmatch(text)
     number = float(match[1]) * _COUNT[match[2]] if match else -1.0
     if not 0.0 <= number < 2.0**53:
-        raise UnusableError(f"{name} are no number")
+        raise UnusableError(f"{name} are not numbers")
     return number
 
 
@@ -422,7 +422,7 @@ def _mib(text: str) -> float:
     match = _AMOUNT.fullmatch(text)
     amount = float(match[1]) * _MIB[match[2]] if match else -1.0
     if not 0.0 <= amount < 2.0**53:
-        raise UnusableError("memory is no amount")
+        raise UnusableError("memory is not an amount")
     return amount
 
 

@@ -52,7 +52,7 @@ def row(job: object, records: Records) -> dict[str, str]:
         UnusableError: The value is not a job.
     """
     if not isinstance(job, dict):
-        raise UnusableError("is no object")
+        raise UnusableError("is not an object")
     records.ignore(name for name in job if name not in _READ)
     time, required = _object(job, "time"), _object(job, "required")
     allocated, requested = (
@@ -116,7 +116,7 @@ def _resources(listed: object) -> str:
     entries = []
     for resource in listed if isinstance(listed, list) else []:
         if not isinstance(resource, dict):
-            raise UnusableError("trackable resources are no list of objects")
+            raise UnusableError("trackable resources are not a list of objects")
         kind, name = resource.get("type"), resource.get("name")
         amount = _text(resource, "count", zero="0")
         unit = "M" if kind == "mem" else ""

@@ -79,11 +79,11 @@ def convert(path: Path) -> Conversion:
     for batch in spaced(path, _FIELDS, b";", left_out):
         rows = RowFilter(left_out, path.name, batch.lines)
         job, unreadable = integers(batch.columns["job"])
-        rows.drop("job is no number", unreadable)
+        rows.drop("job is not a number", unreadable)
         values = {}
         for name in _READ[1:]:
             values[name], unreadable = numbers(batch.columns[name])
-            rows.drop(f"{name.replace('_', ' ')} is no number", unreadable)
+            rows.drop(f"{name.replace('_', ' ')} is not a number", unreadable)
         part = np.isin(values["status"], _PARTS)
         submitted, late_submission = microseconds(values["submitted"])
         runtime, long_runtime = microseconds(values["runtime"])
@@ -96,9 +96,15 @@ def convert(path: Path) -> Conversion:
         rows.drop("user is unknown", values["user"] < 0)
         whole = rows.kept & ~part
         unknown = whole & ~np.isin(values["status"], _STATUSES)
-        assumed.add("status is unknown: the job is whole", path.name, batch.lines[unknown])
+        assumed.add(
+            "status is unknown: the line counts as a whole job", path.name, batch.lines[unknown]
+        )
         requested = rows.kept & (allocated <= 0)
-        assumed.add("processors are those requested", path.name, batch.lines[requested])
+        assumed.add(
+            "allocated processors are unknown: the requested processors are used",
+            path.name,
+            batch.lines[requested],
+        )
         demand = processors[:, np.newaxis]
         tasks = TaskRows(submitted, runtime, batch.columns["user"], job, demand)
         builder.add(tasks, whole)

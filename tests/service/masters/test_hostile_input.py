@@ -283,7 +283,7 @@ def test_events_that_are_too_heavy_cost_a_snapshot_and_not_the_stream(tmp_path: 
             framework_id="f", agent_id="s1", offered=[b"x" * 70_000], conversions=conversions
         )
         answer = master.tell(update_allocation=operations)
-        assert "events were not read" in answer.snapshot_request.reason
+        assert "the allocator cannot read the events" in answer.snapshot_request.reason
         assert "listen.most_parts" in answer.snapshot_request.reason
         master.resynchronise(agents=agents)
         assert master.tell(tick={}).HasField("decisions")

@@ -101,7 +101,9 @@ def test_an_unusable_policy_file_is_rejected_before_the_service_starts(tmp_path:
         )
     )
     path.chmod(0o644)
-    with pytest.raises(ConfigError, match=r"'norm' cannot be served: not so: it says the same"):
+    with pytest.raises(
+        ConfigError, match=r"'norm' cannot be used: a rule is broken: it returns the same"
+    ):
         load(_configuration(tmp_path, path))
     path.write_text("x = (\n")
     with pytest.raises(ConfigError, match=r"policy: .*mine\.py, line 1: not valid Python"):

@@ -173,8 +173,8 @@ def test_a_failing_shadow_does_not_affect_other_shadows(monkeypatch: pytest.Monk
     ("settings", "said"),
     [
         ('[[shadow]]\nname = "drf"\n' * 5, "shadow"),
-        ('[[shadow]]\nname = "drf"\n' * 2, "given twice"),
-        ('[[shadow]]\nname = "per-machine-drf"\n', "no one order"),
+        ('[[shadow]]\nname = "drf"\n' * 2, "defined twice"),
+        ('[[shadow]]\nname = "per-machine-drf"\n', "no single order"),
         ('[[shadow]]\nname = "tsf"\n', "counts tasks"),
         ('[[shadow]]\nname = "sdrf"\n', "half_life"),
         ('[[shadow]]\nname = "dfr"\n', "dfr"),

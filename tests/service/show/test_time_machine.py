@@ -123,7 +123,9 @@ def test_a_log_with_a_differing_decision_is_played_up_to_the_difference(
     completed = CliRunner().invoke(app, ["replay", str(changed), "--html", str(page)])
     assert completed.exit_code == 1
     notes = film_of(page.read_bytes())["about"]["notes"]
-    assert "It ends where this version of Longshare decides otherwise than was recorded." in notes
+    assert (
+        "It ends where this version of Longshare decides differently from the recording." in notes
+    )
 
 
 def test_an_unusable_log_is_refused_and_leaves_no_file(recorded: Path, tmp_path: Path) -> None:

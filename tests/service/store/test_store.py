@@ -142,12 +142,12 @@ def saved(file: Path) -> None:
     [
         (garbage, "not a SQLite file"),
         (empty, "not a SQLite file"),
-        (a_database_of_others, "of another program's"),
+        (a_database_of_others, "of another program"),
         (of_a_newer_release, "version 3 of the layout, this Longshare knows version 2"),
         (without_its_table, "damaged: no such table"),
-        (with_content_of_others, "not a memory of Longshare's"),
+        (with_content_of_others, "not a store of Longshare"),
         (truncated, "damaged"),
-        (damaged, "damaged: the checksum does not fit"),
+        (damaged, "damaged: the checksum does not match"),
     ],
 )
 def test_an_unusable_file_is_rejected_and_stays_unchanged(
@@ -543,7 +543,7 @@ def test_a_damaged_store_ends_the_start_with_exit_code_2_and_stays_unchanged(
     refused = Service(tmp_path, settings(file, every=1.0))
     assert refused.process.wait(PATIENCE) == 2
     log_text = refused.log.read_text()
-    assert f"longshare serve: store: {file}: damaged: the checksum does not fit" in log_text
+    assert f"longshare serve: store: {file}: damaged: the checksum does not match" in log_text
     assert "Traceback" not in log_text
     assert file.read_bytes() == before
 
