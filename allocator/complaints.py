@@ -33,7 +33,7 @@ _ALIKE = 0.7
 
 
 def unknown(kind: str, name: object, names: Iterable[str]) -> str:
-    """Return the message for an unknown name: a similar name if there is one, and all names.
+    """Return the message for an unknown name, with a similar name if any, and all known names.
 
     Args:
         kind: Kind of the name, such as "policy".
@@ -48,7 +48,7 @@ def unknown(kind: str, name: object, names: Iterable[str]) -> str:
 
 
 def did_you_mean(name: object, names: Iterable[str]) -> str:
-    """Return a text that suggests the known name closest to an unknown one; empty if none is."""
+    """Return a text that suggests the most similar known name; empty if no name is similar."""
     known, wrong = list(names), str(name)
     longer = [candidate for candidate in known if wrong and candidate.startswith(wrong)]
     similar = longer[:1] or difflib.get_close_matches(wrong, known, n=1)
@@ -73,7 +73,7 @@ def complaints(error: ValidationError, model: type[BaseModel]) -> list[str]:
 
 
 def listed(problems: Sequence[str]) -> str:
-    """Return one problem as it is, and several with their number, each on an indented line."""
+    """Return a single problem unchanged, and several problems on an indented line each."""
     if len(problems) == 1:
         return problems[0]
     return f"{len(problems)} mistakes" + "".join(f"\n  {problem}" for problem in problems)

@@ -49,7 +49,7 @@ def whole(path: Path) -> Iterator[Path]:
 
 
 def reason(error: OSError) -> str:
-    """Return why a file cannot be used, and what to do about it; without the file's name."""
+    """Return why a file cannot be used, and the remedy, without the file's name."""
     text = error.strerror or str(error)
     remedy = _REMEDIES.get(error.errno or 0)
     if error.errno == errno.ENOENT and isinstance(error.filename, str):

@@ -378,14 +378,14 @@ class Experiment(_Section):
     def _check_nodes(self, owner: str, nodes: str) -> None:
         invalid = [number for number in _numbers(nodes) if not 1 <= number <= self.cluster.size]
         if invalid:
-            raise ValueError(f"{owner}: there is no agent {invalid[0]}")
+            raise ValueError(f"{owner}: agent {invalid[0]} does not exist")
 
     def _check_claim(self, claim: "Claim", names: list[str]) -> None:
         users = [getattr(claim, "user", names[0]), *getattr(claim, "over", ())]
         users += [*getattr(claim, "shares", ()), *getattr(claim, "users", ())]
         _require(f"claim {claim.kind}", users, names)
         if isinstance(claim, LargestLead) and claim.phase > len(self.phases):
-            raise ValueError(f"claim {claim.kind}: there is no phase {claim.phase}")
+            raise ValueError(f"claim {claim.kind}: phase {claim.phase} does not exist")
         if isinstance(claim, PhasesAgree) and not self.divisible:
             raise ValueError(f"claim {claim.kind}: users' tasks differ, or the policy counts them")
         if isinstance(claim, NoLater):

@@ -325,6 +325,6 @@ def _reach(master: str) -> None:
                 continue
             raise RuntimeError(
                 f"no Mesos master answers at {master} ({error.strerror or error}); start one with "
-                "'longshare local-mesos', or say with --master where it listens"
+                "'longshare local-mesos', or give its address with --master"
             ) from error
         return

@@ -107,29 +107,31 @@ def _show(result: "Advice") -> None:
             style=mark,
         )
     out.print(table)
-    out.print(f"Under DRF users wait {duration(result.drf_wait_s)} in the mean of their means.")
+    out.print(f"Under DRF, the mean of users' mean waits is {duration(result.drf_wait_s)}.")
     best = result.best
     if not result.helps:
-        out.print("No half-life is better than DRF here: take policy drf.", highlight=False)
+        out.print("No half-life is better than DRF here; choose the policy drf.", highlight=False)
         return
     out.print(
         f"Best: half_life = {best.half_life_s:.0f} (δ = 1 − {1 - best.delta:.2g}): "
-        f"{best.reduction:.1%} less than under DRF.",
+        f"users wait {best.reduction:.1%} less than under DRF.",
         highlight=False,
     )
     out.print(
-        f"How sure: with users drawn anew from these, it is {best.low:+.1%} to {best.high:+.1%} "
-        f"less in 90 of 100 draws, and less at all in {best.better:.0f}."
+        f"Uncertainty: in 90 of 100 random draws of these users, they wait {best.low:+.1%} to "
+        f"{best.high:+.1%} less, and they wait less at all in {best.better:.0f}."
         + (" This trace does not show whether memory helps." if best.low <= 0.0 else ""),
         highlight=False,
     )
     out.print(
-        f"From {duration(result.flat_from_s)} to {duration(result.flat_to_s)} every half-life that "
-        "was tried has at least nine tenths of that, so choose any half-life in between.",
+        f"Every simulated half-life from {duration(result.flat_from_s)} to "
+        f"{duration(result.flat_to_s)} has at least nine tenths of this reduction, so choose any "
+        "half-life between these two.",
         highlight=False,
     )
     if not result.interior:
         out.print(
-            "The best is the first or the last that was tried: this workload is too short to tell.",
+            "The best half-life is the shortest or longest that was simulated: this workload is "
+            "too short to find the best one.",
             highlight=False,
         )

@@ -146,13 +146,13 @@ class Connection:
                 fail(
                     UNREACHABLE,
                     f"no allocator service answers at {self._address}; start one with 'longshare "
-                    "serve', or say with --address where it listens",
+                    "serve', or give its address with --address",
                 )
             case grpc.StatusCode.UNIMPLEMENTED:
                 fail(
                     UNREACHABLE,
-                    f"what listens at {self._address} does not know this command; is it a "
-                    "longshare service of this version?",
+                    f"the program at {self._address} does not know this command; check that it is "
+                    "a longshare service of this version",
                 )
             case _:
                 fail(UNREACHABLE, f"{self._address} answered {code.name}: {details}")

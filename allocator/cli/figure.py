@@ -88,7 +88,9 @@ def _show(computed: "PaperFigure", file: Path) -> None:
     console.print(table)
     for description, value in computed.facts.items():
         console.print(f"{description}: {_cell(value)}", markup=False)
-    console.print(f"Chosen here: {computed.ours}.", markup=False)
+    console.print(
+        f"Chosen by Longshare, because the source does not say: {computed.ours}.", markup=False
+    )
     console.print(str(file), markup=False, soft_wrap=True)
 
 

@@ -112,7 +112,7 @@ def _show(policy: str, table_rows: "list[LieRow]") -> None:
     if not table_rows:
         typer.echo("no user with ten tasks that all run waits for a second: no user could gain")
         return
-    table = Table(title=f"What lies save of the liar's wait under {policy}")
+    table = Table(title=f"Part of the wait that lies save the liar under {policy}")
     table.add_column("lie", no_wrap=True)
     for heading in ("liars", "median", "5 %", "95 %", "who gain", "others wait"):
         table.add_column(heading, justify="right")

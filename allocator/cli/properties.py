@@ -176,7 +176,7 @@ def _file(policy: str, name: str, violation: "Violation", problem: "Problem") ->
     lines = [f"{policy} lacks {name}{lie_note}: {violation.text}."]
     if violation.placement is not None and (violation.lie is None or lie_note):
         placement_note = (
-            "Where tasks are" if violation.certain else "Of several placements, with this one"
+            "Placement of tasks" if violation.certain else "One of several placements of tasks"
         )
         lines.append(f"{placement_note}: {_places(violation.placement)}.")
     lines.append(f"longshare optimum THIS.toml --policy {policy}")

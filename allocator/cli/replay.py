@@ -95,7 +95,7 @@ def _save_policy(file: Path, target: Path) -> None:
     code = recorded_code(header.settings)
     if code is None:
         raise typer.BadParameter(
-            "the recorded policy is part of Longshare, so there is no file to write",
+            "the recorded policy is part of Longshare and has no file to write",
             param_hint="--save-policy",
         )
     with target.open("x", encoding="utf-8", newline="") as stream:

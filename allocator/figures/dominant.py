@@ -54,6 +54,6 @@ def dominant_shares() -> PaperFigure:
                 kind="bars",
             ),
         ),
-        ours="what there is, 9 cores and 180 GB: the only amounts for which DRF gives the thesis's "
-        "parts",
+        ours="the cluster's size, 9 cores and 180 GB: only this size gives the thesis's parts "
+        "under DRF",
     )

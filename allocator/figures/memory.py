@@ -116,7 +116,7 @@ def _figure(name: str, parameters: Sequence[_Parameter], seeds: Sequence[int]) -
         rows += _rows(parameter, saved_by_load)
     return PaperFigure(
         name=name,
-        source=f"of no paper; {len(seeds)} drawn months for each point, 90 % intervals",
+        source=f"Longshare; {len(seeds)} generated months for each point, 90 % intervals",
         title="How much less users wait under SDRF than under DRF",
         columns=(
             *("turned", "to", "capacity", "less, %", "from", "to", "light, %"),
@@ -124,9 +124,9 @@ def _figure(name: str, parameters: Sequence[_Parameter], seeds: Sequence[int]) -
         ),
         rows=tuple(rows),
         panels=tuple(panels),
-        ours="all of it: 50 users, tasks of an hour in the mean, a half-life of four days; where "
-        "nothing else is said 32 tasks at once, σ = 2 between users, bursts of 32 tasks, demands "
-        "with σ = 0.5, head-of-line",
+        ours="all parameters. They are 50 users, tasks of an hour in the mean, and a half-life of "
+        "four days. Parameters that do not vary are 32 tasks at once, σ = 2 between users, "
+        "bursts of 32 tasks, demands with σ = 0.5, and head-of-line",
     )
 
 

@@ -150,14 +150,13 @@ def sprayer() -> PaperFigure:
             ),
             _panel("Fairness", "Jain's index", [result.jain for result in results], 1.0),
         ),
-        ours="all of it: a model of how flows fall on cores, and of nothing else. It has no "
-        "packets out of order and no congestion control, so not that TCP is a little faster hashed "
-        "when flows are many; no latency (Figure 3.8); no limit of the network card (10 Mpps, "
-        "Figure 3.6); no cycles beside the 10,000, none for acknowledgements. Sprayed packets fall "
-        "on cores evenly at every instant, so their index is 1. Jain's index is of what cores "
-        "process; where the link is what is full, a fair TCP would even out some of it. Bands hold "
-        "90 % of what hashing may do, where the thesis has one deviation (3.7), or the least and "
-        "the most of its runs (3.9)",
+        ours="the model, which only distributes flows over cores. It lacks reordered packets, "
+        "congestion control, latency (Figure 3.8), the limit of the network card (10 Mpps, Figure "
+        "3.6), and all cycles but the 10,000. So it does not show that hashed TCP is a little "
+        "faster with many flows. Sprayed packets are even over cores at every instant, so their "
+        "index is 1. Jain's index is of the packets that cores process; if the link is full, a "
+        "fair TCP would be more even. Bands hold 90 % of the outcomes of hashing. The thesis has "
+        "one deviation (3.7), or the least and the most of its runs (3.9)",
     )
 
 

@@ -73,12 +73,12 @@ def _figure(name: str, source: str, policy: str, tau: float | None) -> PaperFigu
         columns=("day", *(f"{user}'s {resource}" for user in "AB" for resource in _RESOURCES)),
         rows=rows,
         panels=tuple(_panel(course, resource) for resource in range(len(_RESOURCES))),
-        ours="how long A is alone (10⁶ s), how much B brings (a quarter of that for the whole "
-        "cluster), and that these two are all users there are: the text has no times",
+        ours="the time that A is alone (10⁶ s), the size of B's work (a quarter of that time on "
+        "the whole cluster), and the number of users, two",
         facts={
-            "B gets of the CPU at first": course.allocations[first][1][0],
-            "B is done after, days": (end_of_b - COMES) / _DAY,
-            "A has had of the CPU when all is over, days": _total(course, 0) / _DAY,
+            "B's first part of the CPU": course.allocations[first][1][0],
+            "days until B has finished": (end_of_b - COMES) / _DAY,
+            "days of the whole CPU that A has had at the end": _total(course, 0) / _DAY,
         },
     )
 

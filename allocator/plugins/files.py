@@ -158,5 +158,5 @@ def _error_text(path: Path, error: BaseException) -> str:
     description = f"{type(error).__name__}: {first}" if first else type(error).__name__
     advice = ""
     if isinstance(error, ModuleNotFoundError):
-        advice = f"; install {error.name} beside Longshare, or remove the import"
+        advice = f"; install {error.name} in the environment of Longshare, or remove the import"
     return f"{path}{location}: {description}{advice}"

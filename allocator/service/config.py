@@ -423,9 +423,8 @@ class ListenSection(_Section):
             if address is not None and not is_local(address):
                 raise ConfigError(
                     f"listen.{name}: other machines can reach {address!r}, and could then give "
-                    "orders to this service; add [listen.tls] with a client_ca, listen on "
-                    "127.0.0.1, [::1] or a Unix socket, or start with --insecure if something "
-                    "else protects the port"
+                    "orders; add [listen.tls] with a client_ca, listen on 127.0.0.1, [::1] or a "
+                    "Unix socket, or start with --insecure"
                 )
 
 

@@ -86,7 +86,7 @@ def simulate(
         ValueError: The kernels do not support the setting.
     """
     if not supports(setting):
-        raise ValueError(f"there is no fast path for {setting}; use the reference simulator")
+        raise ValueError(f"the fast simulator cannot simulate {setting}; use --reference")
     machines = setting.machines(trace)
     parts = Parts.of(trace, machines)
     free_capacity = _room(trace, setting, parts)

@@ -69,7 +69,7 @@ def _check(
 ) -> None:
     for user, amount in given.items():
         if user not in known:
-            raise SettingError(f"there is no user {user!r} in the trace to have a {name}")
+            raise SettingError(f"the {name} of user {user!r}: the trace has no such user")
         if not least <= amount <= most:
             raise SettingError(
                 f"user {user!r}: the {name} {amount:g} is not a number from {least:g} to {most:g}"

@@ -22,7 +22,7 @@ def test_advice_is_printed_as_text_or_json(trace: str) -> None:
     completed = longshare("advise", trace, "--load", "0.8")
     assert completed.returncode == 0, completed.stderr
     assert "Best: half_life = " in completed.stdout
-    assert "How sure: with users drawn anew" in completed.stdout
+    assert "Uncertainty: in 90 of 100 random draws" in completed.stdout
     advice = json.loads(longshare("advise", trace, "--load", "0.8", "--json").stdout)
     assert advice["helps"] is True
     assert advice["best"] in advice["trials"]

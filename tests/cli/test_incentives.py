@@ -50,4 +50,4 @@ def test_an_unknown_user_is_refused_and_an_invalid_file_is_named(tmp_path: Path)
     (tmp_path / "p.toml").write_text(PROFILE.replace("carol = 1", "eve = 1"))
     completed = longshare("incentives", str(tmp_path / "p.toml"))
     assert completed.returncode == 2
-    assert "epochs[1].demands: there is no user 'eve'" in completed.stderr
+    assert "epochs[1].demands: user 'eve' is unknown" in completed.stderr

@@ -112,7 +112,7 @@ def test_sdrf_3_is_the_closed_form_and_b_is_done_earlier() -> None:
 
 
 def test_sdrf_3_costs_a_nothing_in_the_end() -> None:
-    had = "A has had of the CPU when all is over, days"
+    had = "days of the whole CPU that A has had at the end"
     assert FIGURES["sdrf-1"]().facts[had] == pytest.approx(FIGURES["sdrf-3"]().facts[had])
 
 

@@ -110,7 +110,7 @@ def test_phases_are_from_start_to_start() -> None:
         ("duration = 60", "duration = 10", "starts after the end"),
         ('name = "B"', 'name = "A"', "same name"),
         ("cpus:1;mem:1024", "cpus:5;mem:1024", "larger than any agent"),
-        ("start = 20", 'nodes = "1-3"', "there is no agent 3"),
+        ("start = 20", 'nodes = "1-3"', "agent 3 does not exist"),
         ("start = 20", 'nodes = "one"', "should match pattern"),
         ("start = 20", '[[variants]]\nname = "v"\nwithout = ["Z"]', "no user is named 'Z'"),
         ("start = 20", '[[variants]]\nname = "v"', "tasks need a count"),
@@ -146,7 +146,7 @@ user = "A"
 over = ["B"]
 phase = 3
 [[cluster.agents]]""",
-            "there is no phase 3",
+            "phase 3 does not exist",
         ),
     ],
 )

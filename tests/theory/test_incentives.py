@@ -414,7 +414,7 @@ def test_every_epoch_is_pareto_optimal_and_keeps_guarantees(data: st.DataObject)
         ({"alpha": 2}, r"alpha: 2.0 is more than 1"),
         ({"users": [{"name": "1", "ratios": {"a": 2}}]}, r"users\[0\]\.ratios\.a: 2.0 is more"),
         ({"users": [{"name": "1", "ratios": {"a": 0}}]}, r"epochs\[0\]: '1' needs nothing"),
-        ({"epochs": [epoch(1, bob=1)]}, r"epochs\[0\]\.demands: there is no user 'bob'"),
+        ({"epochs": [epoch(1, bob=1)]}, r"epochs\[0\]\.demands: user 'bob' is unknown"),
         ({"epochs": [epoch(0)]}, r"epochs\[0\]\.capacity"),
         ({"users": users("1", "1")}, r"2 have the name '1'"),
     ],

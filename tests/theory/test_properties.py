@@ -116,7 +116,7 @@ def test_the_envy_of_figure_3_occurs_under_cdrf_and_not_under_tsf() -> None:
     counterexample = envy_freeness.violation(create("cdrf", {}), Case(FIGURE_3))
     assert counterexample is not None
     assert counterexample.certain
-    assert counterexample.text == "u1 runs 1 task, and on what u2 has it could run 2"
+    assert counterexample.text == "u1 runs 1 task, and on the resources of u2 it could run 2"
     assert envy_freeness.violation(create("tsf", {}), Case(FIGURE_3)) is None
 
 

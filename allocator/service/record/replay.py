@@ -121,7 +121,7 @@ def apply_entry(engine: Engine, entry: log.LogEntry) -> log.Outcome:
         match entry.WhichOneof("entry"):
             case "restore":
                 restored = entry.restore
-                memory = _memory(restored.memory, "the memory beside a snapshot")
+                memory = _memory(restored.memory, "the memory with a snapshot")
                 decisions = engine.restore(restored.options, restored.snapshot, memory)
                 outcome.decisions = decisions.SerializeToString(deterministic=True)
             case "apply":

@@ -74,7 +74,7 @@ def speedups(gains: Mapping[str, Mapping[str, Floats]], baseline: str) -> Figure
     panel.axhline(0.0, color="0.3", linewidth=0.8)
     panel.set_xticks(range(len(SIZES)), [_range(*size) for size in SIZES])
     panel.set_xlabel("Tasks of the job")
-    panel.set_ylabel("Of its time under the other policy (%)")
+    panel.set_ylabel("Part of its time under the other policy (%)")
     legend(panel)
     return figure
 

@@ -295,7 +295,7 @@ def _task_claims(waits: Mapping[str, Floats], saved: Mapping[str, Floats]) -> tu
     balance = {policy: _mean(values) for policy, values in saved.items()}
     claims = [
         Finding(
-            "Of the fair policies TSF has the shortest queueing delays of tasks; FIFO has the "
+            "TSF has the shortest queueing delays of tasks of all fair policies; FIFO has the "
             "longest of all.",
             "Mean delays: "
             + ", ".join(f"{duration(value)} under {policy}" for policy, value in mean.items())

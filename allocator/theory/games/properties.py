@@ -142,21 +142,23 @@ PROPERTIES: Mapping[str, TimeProperty] = {
     for time_property in (
         TimeProperty(
             "strategy-proofness",
-            "nobody gets more over time by claiming what is not so",
+            "no user gains over time by a false claim",
             lie_pays,
             about_lies=True,
         ),
         TimeProperty(
             "sharing-incentive",
-            "nobody would have got more over time on a part of its own",
+            "no user would have gained over time from a part of its own",
             alone_is_better,
         ),
         TimeProperty(
-            "envy-freeness", "nobody would have got more over time with what another had", envies
+            "envy-freeness",
+            "no user would have gained over time from another user's allocation",
+            envies,
         ),
         TimeProperty(
             "credit-fairness",
-            "nobody who lent goes short while one that lent less holds more than is its own",
+            "no user that lent goes short while a user that lent less holds more than its own part",
             cannot_recoup,
             one_resource=True,
         ),

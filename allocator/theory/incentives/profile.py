@@ -63,7 +63,7 @@ class Profile(FileModel):
                 for name in getattr(epoch, table):
                     if name not in known:
                         raise ValueError(
-                            f"epochs[{index}].{table}: there is no user {name!r}; there are: "
+                            f"epochs[{index}].{table}: user {name!r} is unknown; there are: "
                             f"{', '.join(sorted(known))}"
                         )
             for user in self.users:

@@ -27,8 +27,8 @@ def violation(policy: DivisiblePolicy, case: Case) -> Violation | None:
                 could = envied_use.tasks * scale
                 scaled = "" if scale == 1 else ", scaled to its weight,"
                 text = (
-                    f"{user.name} runs {in_words(has)}, and on what {other.name} has{scaled} "
-                    f"it could run {could}"
+                    f"{user.name} runs {in_words(has)}, and on the resources of "
+                    f"{other.name}{scaled} it could run {could}"
                 )
                 return Violation(
                     user.name,
@@ -43,5 +43,8 @@ def violation(policy: DivisiblePolicy, case: Case) -> Violation | None:
 
 
 PROPERTY = Property(
-    "envy-freeness", "nobody would run more tasks on what another has", draw, violation
+    "envy-freeness",
+    "no user could run more tasks on the resources of another user",
+    draw,
+    violation,
 )

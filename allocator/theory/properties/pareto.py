@@ -26,14 +26,17 @@ def violation(policy: DivisiblePolicy, case: Case) -> Violation | None:
     for name, before in has.items():
         could = total(better[name])
         if could > before:
-            text = f"{name} runs {in_words(before)}, and could run {could} with none running fewer"
+            text = (
+                f"{name} runs {in_words(before)}, and could run {could} while no other user runs "
+                "fewer"
+            )
             return Violation(name, before, could, text, problem, placement=better)
     return None
 
 
 PROPERTY = Property(
     "pareto-optimality",
-    "nobody could run more tasks without another running fewer",
+    "no user could run more tasks unless another user ran fewer",
     draw,
     violation,
 )

@@ -43,7 +43,7 @@ def _draw(rng: Random, size: float, commitments: bool) -> Case:  # noqa: FBT001 
 
 PROPERTY = Property(
     "pooled-strategy-proofness",
-    "no lie pays either if weights follow from pools, and from the lie",
+    "no lie pays, if weights follow from the pools and the lie",
     _draw,
     violation,
 )

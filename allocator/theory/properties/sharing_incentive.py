@@ -41,7 +41,7 @@ def _draw(rng: Random, size: float, commitments: bool) -> Case:  # noqa: FBT001 
 
 PROPERTY = Property(
     "sharing-incentive",
-    "nobody ran more tasks in a pool of its own, if weights follow from the pools",
+    "no user runs more tasks in a pool of its own, if weights follow from the pools",
     _draw,
     violation,
 )

@@ -121,7 +121,7 @@ def _draw(rng: Random, size: float, commitments: bool) -> Case:  # noqa: FBT001 
 
 PROPERTY = Property(
     "strategy-proofness",
-    "nobody runs more useful tasks by lying about its demand or constraints",
+    "no user runs more useful tasks by lying about its demand or constraints",
     _draw,
     violation,
 )
