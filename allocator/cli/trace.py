@@ -126,7 +126,7 @@ def convert(
             fail(
                 USAGE,
                 "--left-out, --users, --machines, --nodes, --timezone and --demand-at are not "
-                "with --from log",
+                "for --from log",
             )
         _convert_logs(sources, trace, as_json=as_json)
         return

@@ -58,7 +58,7 @@ SHARES = (
         (
             DashboardPanel(
                 "Dominant share against fair share",
-                "Solid: the largest share of a user. Dashed: what it is entitled to by its weight.",
+                "Solid: the dominant share of a user. Dashed: its entitlement.",
                 (
                     (f"longshare_user_dominant_share_ratio{{{USER}}} {LEADING}", "{{user}}"),
                     (f"longshare_user_entitlement_ratio{{{USER}}} {LEADING}", "{{user}} fair"),
@@ -67,7 +67,7 @@ SHARES = (
             ),
             DashboardPanel(
                 "Allocation",
-                "Offered to or used by each user.",
+                "Resources offered to or used by each user.",
                 (
                     (
                         f"longshare_user_allocation{{{USER_RESOURCE}}} {LEADING}",
@@ -78,14 +78,14 @@ SHARES = (
             ),
             _ratio(
                 "Share of each resource",
-                "What each user holds of what the cluster has.",
+                "Each user's allocation as a part of the cluster.",
                 "longshare_user_share_ratio",
                 USER_RESOURCE,
                 "{{user}} {{resource}}",
             ),
             _ratio(
                 "Shortfall",
-                "What users that want offers lack to their fair share: who is owed what now.",
+                "Entitlement minus share of users that want offers.",
                 "longshare_user_shortfall_ratio",
                 USER,
                 "{{user}}",
@@ -97,14 +97,14 @@ SHARES = (
         (
             _ratio(
                 "Commitment",
-                "What each user owes for past over-use, of the resource it owes most of.",
+                "Each user's largest commitment for past over-use.",
                 "longshare_user_dominant_commitment_ratio",
                 USER,
                 "{{user}}",
             ),
             _ratio(
                 "Commitment by resource",
-                "Each fades towards what the user holds beyond its fair share.",
+                "Each commitment moves towards the user's present over-use.",
                 "longshare_user_commitment_ratio",
                 USER_RESOURCE,
                 "{{user}} {{resource}}",
@@ -116,22 +116,23 @@ SHARES = (
         (
             DashboardPanel(
                 "Priority",
-                "The lowest is served first.",
+                "The user with the lowest priority is served first.",
                 ((f"longshare_user_priority{{{USER}}} {LEADING}", "{{user}}"),),
             ),
             DashboardPanel(
                 "Rank",
-                "Place in the order of priority; 1 is next.",
+                "Rank by priority; 1 is next.",
                 ((f"longshare_user_rank{{{USER}}} {LEADING}", "{{user}}"),),
             ),
             DashboardPanel(
                 "Weight",
-                "Of each user; what it is entitled to is its part of all weights.",
+                "Weight of each user. Its entitlement is its part of all weights.",
                 ((f"longshare_user_weight{{{USER}}} {LEADING}", "{{user}}"),),
             ),
             _ratio(
                 "Task share",
-                "Tasks held of those it could run alone; only under policies that count tasks.",
+                "Tasks held as a part of the tasks that the user could run alone. Only policies "
+                "that count tasks have values.",
                 "longshare_user_task_share_ratio",
                 USER,
                 "{{user}}",
@@ -146,7 +147,7 @@ HEALTH = (
         (
             DashboardPanel(
                 "Leading master",
-                "Whether one is connected; without, nobody gets offers.",
+                "1 if a leading master is connected. Without one, no framework gets offers.",
                 ((f"max by (cluster) (longshare_session_connected{{{HERE}}})", "{{cluster}}"),),
                 width=4,
                 kind="stat",
@@ -154,7 +155,7 @@ HEALTH = (
             ),
             DashboardPanel(
                 "Standing by",
-                "Masters that are connected and do not lead.",
+                "Connected masters that do not lead.",
                 ((f"sum by (cluster) (longshare_standby_sessions{{{HERE}}})", "{{cluster}}"),),
                 width=4,
                 kind="stat",
@@ -183,7 +184,7 @@ HEALTH = (
             ),
             DashboardPanel(
                 "Last save",
-                "How long ago what users owe was stored.",
+                "Time since commitments were last stored.",
                 (
                     (
                         f"time() - longshare_store_last_save_timestamp_seconds{{{HERE}}}",
@@ -201,7 +202,7 @@ HEALTH = (
         (
             DashboardPanel(
                 "Duration by phase",
-                "Of a message: applying and allocating (decide), handing over (write).",
+                "Time to apply a message and allocate (decide), and to send decisions (write).",
                 tuple(
                     (
                         f"histogram_quantile({quantile}, sum by (instance, phase, le) ({BUCKETS}))",
@@ -219,13 +220,13 @@ HEALTH = (
             ),
             DashboardPanel(
                 "Longest pause",
-                "For how long the service's event loop has worked at a stretch.",
+                "Longest time that the event loop worked without a pause.",
                 ((f"longshare_loop_longest_pause_seconds{{{HERE}}}", "{{instance}}"),),
                 "s",
             ),
             DashboardPanel(
                 "Events and runs",
-                "What the master says, and how often that leads to an allocation.",
+                "Events of the master, and allocation cycles.",
                 tuple(
                     (f"rate(longshare_{counter}_total{{{HERE}}}[$__rate_interval])", words)
                     for counter, words in (
@@ -238,7 +239,7 @@ HEALTH = (
             ),
             DashboardPanel(
                 "Offers",
-                "Made, withheld by the master's side, and inverse.",
+                "Offers made, offers withheld by the master's side, and inverse offers.",
                 tuple(
                     (f"rate(longshare_{counter}_total{{{HERE}}}[$__rate_interval])", words)
                     for counter, words in (
@@ -256,7 +257,7 @@ HEALTH = (
         (
             DashboardPanel(
                 "Live Tree",
-                "Users ranked, and changes of place looked at.",
+                "Users that are ranked, and changes of rank.",
                 (
                     (f"longshare_live_tree_elements{{{HERE}}} {LEADING}", "users"),
                     (
@@ -267,7 +268,7 @@ HEALTH = (
             ),
             DashboardPanel(
                 "Next overtaking",
-                "In how many seconds two users may change places.",
+                "Seconds until two users may change ranks.",
                 (
                     (
                         f"longshare_live_tree_next_crossing_timestamp_seconds{{{HERE}}} - time()",
@@ -278,13 +279,13 @@ HEALTH = (
             ),
             DashboardPanel(
                 "Offer filters by role",
-                "Refusals that still hold.",
+                "Offer filters in force.",
                 ((f"longshare_role_offer_filters{{{HERE}}} {LEADING}", "{{role}}"),),
                 stacked=True,
             ),
             DashboardPanel(
                 "Quotas",
-                "Guaranteed, and what counts against it.",
+                "Quota guarantees, and resources that count against them.",
                 (
                     (
                         f"longshare_quota_guarantee{{{RESOURCE}}}",
@@ -303,7 +304,7 @@ HEALTH = (
         (
             DashboardPanel(
                 "Stream",
-                "Sessions opened, snapshots asked for and restored.",
+                "Sessions opened, and snapshots requested and restored.",
                 tuple(
                     (f"increase(longshare_{counter}_total{{{HERE}}}[$__rate_interval])", counter)
                     for counter in ("sessions", "resyncs", "snapshots")
@@ -311,7 +312,7 @@ HEALTH = (
             ),
             DashboardPanel(
                 "Oddities survived",
-                "Recoveries clamped, calls about what is gone, clocks that ran backwards.",
+                "Recoveries of too much, calls about removed agents, clocks that ran backwards.",
                 tuple(
                     (f"increase(longshare_{counter}_total{{{HERE}}}[$__rate_interval])", words)
                     for counter, words in (
@@ -323,7 +324,7 @@ HEALTH = (
             ),
             DashboardPanel(
                 "Store",
-                "Saves made and failed.",
+                "Saves of commitments, and failed saves.",
                 tuple(
                     (
                         f"increase(longshare_store_{counter}_total{{{HERE}}}[$__rate_interval])",
@@ -334,7 +335,7 @@ HEALTH = (
             ),
             DashboardPanel(
                 "Cluster",
-                "Allocated, of what all agents have.",
+                "Allocated resources as a part of all agents.",
                 (
                     (
                         f"longshare:cluster_allocated:ratio{{{RESOURCE}}} {LEADING}",
@@ -350,7 +351,7 @@ HEALTH = (
         (
             DashboardPanel(
                 "CPUs and memory",
-                "As the master counts them.",
+                "Amounts, as the master counts them.",
                 (
                     (f"mesos_master_cpus{{{HERE}}}", "cpus {{type}}"),
                     (f"mesos_master_mem{{{HERE}}}", "mem {{type}}"),
@@ -358,13 +359,13 @@ HEALTH = (
             ),
             DashboardPanel(
                 "Tasks",
-                "Running, staging and starting.",
+                "Tasks that run, stage and start.",
                 ((f"mesos_master_task_states_current{{{HERE}}}", "{{state}}"),),
                 stacked=True,
             ),
             DashboardPanel(
                 "Agents and frameworks",
-                "By what the master thinks of their connection.",
+                "Agents by the state of their connection.",
                 (
                     (f"mesos_master_slaves_state{{{HERE}}}", "agents {{state}}"),
                     (f"mesos_master_frameworks_state{{{HERE}}}", "frameworks {{state}}"),
@@ -372,7 +373,7 @@ HEALTH = (
             ),
             DashboardPanel(
                 "Waiting in the master",
-                "Offers that nobody has answered, and its event queues.",
+                "Offers without an answer, and the master's event queues.",
                 (
                     (f"mesos_master_offers_pending{{{HERE}}}", "offers"),
                     (f"mesos_master_event_queue_length{{{HERE}}}", "queue: {{type}}"),
