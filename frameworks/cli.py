@@ -70,7 +70,7 @@ def _under(
         raise typer.BadParameter(str(error), param_hint="--policy") from error
     if file is not None:
         raise typer.BadParameter(
-            f"{file} defines {', '.join(loaded)}; choose one", param_hint="--policy"
+            f"{file} defines {', '.join(loaded)}; name one with --policy", param_hint="--policy"
         )
     if parameters:
         raise typer.BadParameter("it needs --policy", param_hint="--set")

@@ -151,7 +151,8 @@ def _values_last(parameters: Sequence[Any], arguments: Sequence[str]) -> list[st
         for name in parameter.opts
     }
     end = arguments.index("--") if "--" in arguments else len(arguments)
-    kept, moved = [], []
+    kept = list[str]()
+    moved = list[str]()
     for before, argument in pairwise(["", *arguments[:end]]):
         is_value = _NEGATIVE.fullmatch(argument) and before not in valued
         (moved if is_value else kept).append(argument)

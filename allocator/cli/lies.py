@@ -110,7 +110,7 @@ def _show(policy: str, table_rows: "list[LieRow]") -> None:
     from allocator.cli.tables import console
 
     if not table_rows:
-        typer.echo("no user with ten tasks that all run waits for a second: no user could gain")
+        typer.echo("no user with ten tasks that all ran waits for a second, so no user could gain")
         return
     table = Table(title=f"Part of the wait that lies save the liar under {policy}")
     table.add_column("lie", no_wrap=True)

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from google.protobuf.descriptor import Descriptor
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 from rich.console import Console
@@ -44,7 +43,10 @@ def as_json(message: Message, *, indent: int | None = 2) -> str:
     return json.dumps(fields, indent=indent, sort_keys=True)  # maps have no order
 
 
-def _convert_numbers(fields: dict[str, Any], descriptor: Descriptor) -> None:
+def _convert_numbers(
+    fields: dict[str, Any],
+    descriptor: Any,  # noqa: ANN401 - one of two classes of protobuf
+) -> None:
     """Replace 64-bit integers by numbers; the JSON form of protobuf writes them as strings.
 
     Args:

@@ -166,10 +166,10 @@ def _require_sound(kind: type[Policy], containing: type[Any]) -> None:
     for base in _external_classes(kind):
         for name in vars(base):
             if name in _FLAG_NAMES and type(vars(base)[name]) is not bool:
-                raise ValueError(f"class {kind.__name__}: {name} is True or False")
+                raise ValueError(f"class {kind.__name__}: {name} must be True or False")
             if name in _RESERVED - set(allowed):
                 raise ValueError(
-                    f"class {kind.__name__}: Longshare itself does what {name!r} does; write "
+                    f"class {kind.__name__}: Longshare provides {name!r}; define "
                     f"{' or '.join(allowed)} instead"
                 )
 

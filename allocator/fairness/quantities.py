@@ -83,7 +83,9 @@ class Quantities(Mapping[str, int]):
             except ValueError:
                 amount = math.nan
             if not name or not colon or math.isnan(amount):
-                raise ValueError(f"{entry!r} is not of the form NAME:NUMBER, such as cpus:4")
+                raise ValueError(
+                    f"{entry!r} is not of the form NAME:NUMBER without a unit, such as cpus:4"
+                )
             if name in amounts:
                 raise ValueError(f"{name!r} is named twice in {text!r}")
             amounts[name] = amount

@@ -107,14 +107,14 @@ def _require_trusted_owner(path: Path, status: os.stat_result) -> None:
     """
     if status.st_uid not in {0, os.geteuid()}:
         raise PolicyError(
-            f"{path} belongs to user {status.st_uid}, who could write what the service runs; it "
-            f"must belong to root or to user {os.geteuid()}, who runs the service (chown)"
+            f"{path} belongs to user {status.st_uid}, who could change the code that the service "
+            f"runs; it must belong to root or to user {os.geteuid()}, who runs the service (chown)"
         )
     is_shared_folder = stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX
     if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not is_shared_folder:
         raise PolicyError(
-            f"{path} can be written by others than its owner (mode "
-            f"{stat.S_IMODE(status.st_mode):o}), who could change what the service runs: "
+            f"users other than its owner can write {path} (mode "
+            f"{stat.S_IMODE(status.st_mode):o}), and could change the code that the service runs: "
             f"chmod go-w {path}"
         )
 

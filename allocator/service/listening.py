@@ -188,7 +188,10 @@ def _credentials(section: TlsSection) -> grpc.ServerCredentials:
         try:
             files = _tls_files(section)
         except ConfigError as error:
-            _log.warning("certificates not renewed", reason=str(error))
+            _log.warning(
+                "renewed certificates cannot be used; the service keeps the former ones",
+                reason=str(error),
+            )
             return None
         if files == current:
             return None

@@ -384,7 +384,7 @@ async def _watch_policy(policy: Policy) -> AsyncIterator[None]:
     if policy.origin is None:
         yield
         return
-    _log.info("policy from outside", file=policy.origin.file, sha256=policy.origin.sha256)
+    _log.info("external policy loaded", file=policy.origin.file, sha256=policy.origin.sha256)
 
     async def watch() -> None:
         reported = 0

@@ -97,7 +97,7 @@ def local_mesos(
     if not len(counts) == len(kinds) == len(traits):
         raise typer.BadParameter(
             f"got {len(counts)} --agents, {len(kinds)} --resources and "
-            f"{len(traits)} --attributes; give equally many of each",
+            f"{len(traits)} --attributes; give each option equally often",
             param_hint="--agents",
         )
     if sum(counts) > MAX_AGENTS:

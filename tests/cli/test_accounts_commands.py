@@ -79,7 +79,7 @@ def test_usage_is_a_table_csv_and_json(running: Service) -> None:
     assert {type(row[name]) for row in report["rows"] for name in ("offers", "refused")} == {int}
     assert json.loads(run(running, "usage", *SPAN, "--by", "role", "--json").output)["rows"]
     assert (
-        "Nobody has had"
+        "No user held"
         in run(running, "usage", "--since", "2001-01-01", "--until", "2002-01-01").output
     )
     for wrong in (
@@ -285,7 +285,7 @@ def test_a_forecast_is_shown_as_sentences_with_assumptions(running: Service) -> 
     assert "its commitment is 12.5%" in " ".join(burst.split())  # (2/4 − 1/3) · 3/4
     assert "no such user: nwe" in run(running, "forecast", "nwe", code=1).output
     assert (
-        "whole cluster has"
+        "whole cluster, which has"
         in run(running, "forecast", "new", "--tasks", "1", "--demand", "cpus:9", code=1).output
     )
     run(running, "forecast", "web", "--burst", "cpus:1", code=2)

@@ -43,7 +43,7 @@ def test_advice_is_printed_as_text_or_json(trace: str) -> None:
 def test_a_cluster_without_waiting_ends_with_exit_code_1_and_the_reason(trace: str) -> None:
     completed = longshare("advise", trace, "--capacity", "cpus=1000,mem=1000")
     assert (completed.returncode, completed.stdout) == (1, "")
-    assert "nobody waits" in completed.stderr
+    assert "no user waits" in completed.stderr
 
 
 def test_a_trace_without_machines_needs_a_capacity(trace: str) -> None:

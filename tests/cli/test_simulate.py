@@ -93,7 +93,7 @@ def test_the_default_output_is_a_table(trace: Path) -> None:
     completed = longshare(*command, "--reference")
     assert completed.returncode == 0, completed.stderr
     assert "tsf on 2 machines: 5 tasks of 3 users" in completed.stdout
-    assert "1 tasks fit nowhere" in completed.stdout
+    assert "1 tasks fit on no machine" in completed.stdout
     assert "mean of users' mean waits: 5.5 s" in completed.stdout
     [heavy] = [line.split() for line in completed.stdout.splitlines() if line.startswith("heavy")]
     assert heavy == ["heavy", "75.0%", "3", "66.7%", "3", "0", "7.2", "1.3"]
@@ -121,7 +121,10 @@ def test_the_fast_path_and_the_reference_give_equal_results(trace: Path) -> None
     [
         (["--policy", "lottery"], "'lottery' is unknown"),
         (["--policy", "sdrf"], "either 'delta'"),
-        (["--policy", "drf", "--load", "0.5", "--capacity", "cpus=1"], "either --load or"),
+        (
+            ["--policy", "drf", "--load", "0.5", "--capacity", "cpus=1"],
+            "give --load or --capacity, not both",
+        ),
         (["--policy", "drf", "--load", "-1"], "load -1"),
         (["--policy", "drf", "--capacity", "cpus=1"], "the trace's resources are cpus, mem"),
         (["--policy", "drf", "--capacity", "cpus=1,mem=1,cpus=2"], "names cpus, mem, cpus;"),

@@ -172,7 +172,7 @@ def test_an_engine_without_a_snapshot_has_nothing_to_offer() -> None:
     engine = Engine(MasterSide().settings)
     events = contract.Events()
     events.events.add(sequence=1, time_ns=START_NS).tick.SetInParent()
-    with pytest.raises(InvalidEvent, match="after the one before"):
+    with pytest.raises(InvalidEvent, match="later than the event before"):
         engine.apply(events)
     events.events[0].time_ns = 0
     assert not engine.apply(events).offers

@@ -48,7 +48,10 @@ def test_a_file_may_define_several_policies_and_unnamed_base_classes(tmp_path: P
     [
         ("x = (\n", r"mine\.py, line 1: not valid Python"),
         ("import sys\n\n1 / 0\n", r"mine\.py, line 3: ZeroDivisionError: division by zero$"),
-        ("import nowhere_at_all\n", r"line 1: .*install nowhere_at_all beside Longshare"),
+        (
+            "import nowhere_at_all\n",
+            r"line 1: .*install nowhere_at_all in the environment of Longshare",
+        ),
         ("raise SystemExit(3)\n", r"line 1: SystemExit: 3"),
         ("x = 1\n", r"no policy is defined there; write a class with a name"),
         (NORM.replace('name = "norm"', 'name = "drf"'), r"Longshare has a policy 'drf'"),
@@ -61,9 +64,9 @@ def test_a_file_may_define_several_policies_and_unnamed_base_classes(tmp_path: P
         ),
         (
             key("return 0.0") + "    def priority(self, *_): return 0.0\n",
-            r"Longshare itself does what 'priority' does; write key or measure instead",
+            r"Longshare provides 'priority'; define key or measure instead",
         ),
-        (key("return 0.0", more="    queues = 3\n"), r"queues is True or False"),
+        (key("return 0.0", more="    queues = 3\n"), r"queues must be True or False"),
         (
             "from allocator.api import Policy\nclass Mine(Policy):\n    name = 'mine'\n",
             r"a policy is a KeyPolicy, a LinePolicy or an Sdrf",
@@ -121,7 +124,7 @@ class TestTrust:
         path = file(tmp_path.resolve(), NORM)
         path.chmod(mode)
         with pytest.raises(
-            plugins.PolicyError, match=rf"others than its owner .*chmod go-w {path}"
+            plugins.PolicyError, match=rf"users other than its owner .*chmod go-w {path}"
         ):
             plugins.load_trusted(path)
         assert "norm" not in policies.names()

@@ -333,7 +333,7 @@ def parse_allocated(messages: Iterable[bytes]) -> tuple[str, Resources]:
     if role is None:
         raise InvalidResource(
             f"resource {decoded(key[0])[0].name!r} has no allocation_info.role; "
-            "what is offered, used or recovered must carry one"
+            "offered, used and recovered resources must have one"
         )
     return _BAGS.put(key, (role, _sum(key, role)), sum(map(len, key)))
 

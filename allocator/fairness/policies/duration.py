@@ -17,7 +17,7 @@ def seconds(value: object) -> object:
         duration = read(value)
         if duration is None:
             raise ValueError(
-                f"{value!r} is not a duration; write seconds, or such as '90s', '10m', '1h', '2d'"
+                f"{value!r} is not a duration; write seconds, '90s', '10m', '1h' or '2d'"
             )
         return duration
     return value

@@ -281,8 +281,8 @@ class _Question:
                 "user is next at each time."
             )
             assumptions.append(
-                "Freed resources are enough for a task of each user ahead. If they are not, the "
-                "next user for whose task they are enough gets them."
+                "Freed resources are enough for a task of each user ahead. Otherwise the next user "
+                "whose task fits gets them."
             )
         if passed_over:
             names = ", ".join(map(called, passed_over[:_NAMED]))
@@ -392,6 +392,6 @@ def _words_of_cost(request: admin.ForecastRequest, cost: admin.Cost, within: str
     elif cost.recovered_after > 0.0:
         after = duration(cost.recovered_after)
         words.append(
-            f"The burst adds less than 1% of the cluster to its commitment from {after} later on."
+            f"The additional commitment falls below 1% of the cluster {after} after the burst."
         )
     return words

@@ -100,7 +100,11 @@ class EventLog:
             operation()
         except OSError as error:
             self.failed = True
-            _log.error("event log ends", file=str(self._path), reason=error.strerror)
+            _log.error(
+                "event log stopped, because its file cannot be written",
+                file=str(self._path),
+                reason=error.strerror,
+            )
 
 
 class LoggedEngine(Engine):

@@ -160,7 +160,11 @@ class Recorder:
             yield
         except OSError as error:
             if not self._failed:
-                _log.error("recording ends", file=str(self._path), reason=error.strerror)
+                _log.error(
+                    "recorder stopped, because its file cannot be written",
+                    file=str(self._path),
+                    reason=error.strerror,
+                )
             self._failed = True
 
     def _write(self, snapshot: PoolSnapshot[str], instants: list[float]) -> Work[None]:

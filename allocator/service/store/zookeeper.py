@@ -301,7 +301,7 @@ def _decompress(data: bytes) -> bytes:
     except zlib.error as error:
         raise StoreDamaged(f"damaged: {error}; delete it to start without it") from error
     if not unpacking.eof:
-        extent = "more than it can" if unpacking.unconsumed_tail else "only a part of something"
+        extent = "too many bytes" if unpacking.unconsumed_tail else "only a part of the data"
         raise StoreDamaged(f"damaged: it holds {extent}; delete it to start without it")
     return content
 

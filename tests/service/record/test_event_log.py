@@ -443,7 +443,7 @@ def test_the_recorded_policy_in_the_model_gives_equal_results(tmp_path: Path) ->
         (["--policy", "fairest"], "unknown"),
         (["--policy", "sdrf", "--set", "delta"], "not KEY=VALUE"),
         (["--policy", "sdrf", "--set", "delta=2"], "delta"),
-        (["--set", "delta=0.5"], "goes with --policy"),
+        (["--set", "delta=0.5"], "needs --policy"),
     ],
 )
 def test_an_invalid_policy_is_refused(tmp_path: Path, arguments: list[str], complaint: str) -> None:

@@ -64,7 +64,7 @@ def test_a_policy_failing_at_run_time_is_logged_and_the_log_replays_only_with_it
     second_file = file(tmp_path, FAILING + "# another\n", "other.py")
     differing = _replay(log, "--policy-file", str(second_file), "--json")
     assert json.loads(differing.stdout)["other_policy"] == str(path)
-    assert "the policy is not the one that was recorded" in differing.stderr
+    assert "this policy differs from the recorded policy" in differing.stderr
     saved = tmp_path / "saved.py"
     assert _replay(log, "--save-policy", str(saved)).exit_code == 0
     assert saved.read_text() == FAILING
@@ -90,7 +90,7 @@ def test_an_unusable_policy_file_is_rejected_before_the_service_starts(tmp_path:
     path = file(tmp_path.resolve(), NORM)
     for name, mode, complaint in (
         ("norms", 0o644, f"policy: {path} defines norm, not 'norms'"),
-        ("norm", 0o666, f"policy: {path} can be written by others"),
+        ("norm", 0o666, f"policy: users other than its owner can write {path}"),
     ):
         path.chmod(mode)
         with pytest.raises(ConfigError, match=complaint):

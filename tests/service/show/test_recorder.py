@@ -175,7 +175,7 @@ def test_a_full_disk_ends_the_recording_but_not_the_allocation(
     recorder.flush()
     recorder.close()
     assert scraped.get_sample_value("longshare_recorder_failed") == 1.0
-    assert capsys.readouterr().out.count("recording ends") == 1
+    assert capsys.readouterr().out.count("recorder stopped") == 1
 
 
 def test_allocations_are_written_to_the_last_digit(tmp_path: Path) -> None:

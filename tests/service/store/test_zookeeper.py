@@ -133,7 +133,7 @@ def test_a_hostile_node_is_rejected_as_damaged_and_allocates_no_memory(
 
 def test_a_truncated_node_is_rejected_as_damaged() -> None:
     node = b"LSHR2\n" + bytes(16) + zlib.compress(rows.StoreRows().head())
-    with pytest.raises(StoreDamaged, match="part of something"):
+    with pytest.raises(StoreDamaged, match="part of the data"):
         decode_node(node[:-3])
 
 
