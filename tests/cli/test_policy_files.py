@@ -105,7 +105,7 @@ def test_an_experiment_requires_a_choice_among_several_policies(folder: Path) ->
     two = NORM + NORM.replace("class Norm", "class Other").replace('"norm"', '"other"')
     result = longshare("experiment", "run", "drf-baseline", "--policy-file", str(file(folder, two)))
     assert result.exit_code == 2
-    assert "definesnorm,other;chooseone" in _words(result.stderr)
+    assert "definesnorm,other;nameonewith--pol" in _words(result.stderr)
     result = longshare("experiment", "run", "drf-baseline", "--set", "power=2")
     assert result.exit_code == 2
     assert "it needs --policy" in result.stderr
