@@ -312,7 +312,7 @@ def _reach(master: str) -> None:
         return
     host, _, port = master.rpartition(":")
     if not host or not port.isdecimal():
-        raise RuntimeError(f"{master!r} is not HOST:PORT of a master, nor zk://…")
+        raise RuntimeError(f"{master!r} is not an address; give HOST:PORT of a master, or zk://…")
     deadline = time.monotonic() + _CONNECT_TIMEOUT
     while True:
         try:

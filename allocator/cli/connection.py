@@ -48,7 +48,7 @@ def open_channel(address: str) -> "grpc.Channel":
     try:
         credentials = Identity.of_environment().credentials()
     except (OSError, ValueError) as error:
-        fail(USAGE, f"TLS: {error}")
+        fail(USAGE, f"TLS: {in_words(error)}")
     if credentials is None:
         return grpc.insecure_channel(address, options)
     return grpc.secure_channel(address, credentials, options)

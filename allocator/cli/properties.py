@@ -198,4 +198,4 @@ def _write(out: Path, policy: str, name: str, violation: "Violation") -> None:
             lie = out.with_name(f"{out.stem}-lie{out.suffix}")
             lie.write_text(_file(policy, name, violation, violation.lie), encoding="utf-8")
     except OSError as error:
-        fail(USAGE, f"{out}: {error}")
+        fail(USAGE, error)

@@ -159,7 +159,10 @@ async def _port(
             else:
                 bound = server.add_secure_port(address, _credentials(section.tls))
         except RuntimeError as error:
-            raise ConfigError(f"listen.{name}: cannot listen on {address}: {error}") from error
+            raise ConfigError(
+                f"listen.{name}: cannot listen on {address}; check that this machine has the "
+                "address, and that no other program listens there"
+            ) from error
     await server.start()
     _log.info("listening", port=name, address=address)
     try:

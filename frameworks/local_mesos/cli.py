@@ -128,5 +128,10 @@ def local_mesos(
     try:
         asyncio.run(run(settings, lambda address: typer.echo(f"Mesos master on {address}")))
     except OSError as error:
-        typer.echo(f"longshare local-mesos: cannot listen on {host}:{port}: {error}", err=True)
+        reason = (error.strerror or str(error)).rpartition(": ")[2]
+        typer.echo(
+            f"longshare local-mesos: cannot listen on {host}:{port}: {reason}; stop the other "
+            "program, or choose another --host or --port",
+            err=True,
+        )
         raise typer.Exit(1) from error

@@ -1,6 +1,7 @@
 """Files that cannot be read or written: the message names the file, the reason and the remedy."""
 
 import re
+import socket
 from pathlib import Path
 
 import pytest
@@ -118,3 +119,20 @@ def test_an_unknown_name_is_answered_with_a_similar_one(
 def test_a_unit_in_an_amount_of_the_embedded_mesos_is_named() -> None:
     text = message("local-mesos --resources cpus:4;mem:4GB", "")
     assert "'mem:4GB': '4GB' is not a number; write one without a unit" in text
+
+
+def test_a_missing_certificate_is_named_with_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LONGSHARE_CA", "missing.pem")
+    text = message("shares", "")
+    assert text == "longshare: TLS: missing.pem: No such file or directory; check the path"
+
+
+def test_a_port_of_another_program_is_named_without_a_number_of_the_error() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other_program:
+        port = other_program.getsockname()[1]
+        completed = CliRunner().invoke(app, ["local-mesos", "--port", str(port)])
+    assert completed.exit_code == 1
+    assert completed.stderr == (
+        f"longshare local-mesos: cannot listen on 127.0.0.1:{port}: address already in use; "
+        "stop the other program, or choose another --host or --port\n"
+    )

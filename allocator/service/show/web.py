@@ -100,7 +100,9 @@ async def serving(  # noqa: PLR0913, PLR0917 - every source of the pages
     except OSError as error:
         await runner.cleanup()
         raise ConfigError(
-            f"metrics.address: cannot listen on {section.address}: {error.strerror}"
+            f"metrics.address: cannot listen on {section.address}: "
+            f"{(error.strerror or str(error)).rpartition(': ')[2]}; stop the other program, or "
+            "choose another address"
         ) from error
     bound = listening.sockets[0].getsockname()[1]
     _log.info("serving metrics", url=f"http://{host}:{bound}/metrics")
