@@ -31,9 +31,9 @@ def advise(
 ) -> None:
     """Find the half-life of SDRF under which users of a trace wait least, and its uncertainty.
 
-    Simulates DRF, and SDRF with half-lives from a minute to four times the trace's length, with
-    denser half-lives around the best one. The criterion is the mean of users' mean waits; see
-    docs/how-to/choose-a-half-life.md.
+    The command simulates DRF, and SDRF with half-lives from a minute to four times the trace's
+    length. Half-lives around the best one are denser. The criterion is the mean of users' mean
+    waits; see docs/advice.md.
 
     Exit codes: 0, done; 1, no half-life can change anything; 2, the trace or the setting cannot be
     used.

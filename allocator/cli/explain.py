@@ -16,9 +16,9 @@ def explain(
 ) -> None:
     """Explain a user's rank, and show which users will overtake each other, and when.
 
-    Splits the priority into the part of present holdings and the part of commitments. Names the
-    users directly ahead and behind, and says when the commitment will have halved. For a user
-    without offers, the reason is given.
+    The output splits the priority into present holdings and commitments. It names the users
+    directly ahead and behind, and the time until the commitment has halved. If the user gets no
+    offers, the output gives the reason.
 
     Example: longshare explain alice
     """

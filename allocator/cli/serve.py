@@ -35,8 +35,8 @@ def serve(
 ) -> None:
     """Run the allocator service, which decides the offers of a Mesos master.
 
-    Stops cleanly on SIGTERM and Ctrl-C. Exit code 2: the configuration cannot be used. Exit code 1:
-    the store does not answer now, but may later.
+    The service stops cleanly on SIGTERM and Ctrl-C. Exit code 2: the configuration cannot be used.
+    Exit code 1: the store does not answer now, but may later.
 
     Example: longshare serve --config longshare.toml --record events.log
     """

@@ -28,7 +28,7 @@ def top(
 ) -> None:
     """Show users' shares, the allocation, and the next overtaking, updated each second.
 
-    Ends on Ctrl-C with exit code 0. With --json each update is one line.
+    The command ends on Ctrl-C with exit code 0. With --json each update is one line.
 
     Example: longshare top --once
     """
