@@ -39,7 +39,7 @@ def test_help_paragraphs_are_wrapped_at_the_terminal_width(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     lines = [line.strip() for line in longshare("serve", "--help").stdout.splitlines()]
-    begin = next(place for place, line in enumerate(lines) if line.startswith("Stops cleanly"))
+    begin = next(place for place, line in enumerate(lines) if line.startswith("The service stops"))
     paragraph = lines[begin : lines.index("", begin)]
     assert len(paragraph) > 1
     for line, after in pairwise(paragraph):
@@ -135,7 +135,7 @@ def test_printed_settings_of_an_experiment_are_a_valid_configuration(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("master", "said"), [("127.0.0.1:1", "no Mesos master answers"), ("foo", "is not HOST:PORT")]
+    ("master", "said"), [("127.0.0.1:1", "no Mesos master answers"), ("foo", "give HOST:PORT")]
 )
 def test_a_framework_without_a_master_ends_with_a_message(master: str, said: str) -> None:
     completed = longshare("framework", "--name", "a", "--master", master)
