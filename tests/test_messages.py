@@ -1,7 +1,7 @@
 """Texts for people in the source code follow the rules for plain language.
 
 The tests read each text of four words or more: errors, log events, explanations, help texts and
-labels. docs/development.md explains the rules.
+labels. docs/contributing/style.md explains the rules.
 """
 
 import ast
@@ -27,7 +27,7 @@ AVOIDED = re.compile(
     r"|\bis no (number|time|duration|list|name|text|URL)\b|\bwould do\b|\bthat there (is|are)\b",
     re.IGNORECASE,
 )
-"""Words that docs/development.md excludes."""
+"""Words that docs/contributing/style.md excludes."""
 MARKUP = re.compile(r"^\s*<|\{ font")
 
 

@@ -33,7 +33,7 @@ def advise(
 
     The command simulates DRF, and SDRF with half-lives from a minute to four times the trace's
     length. Half-lives around the best one are denser. The criterion is the mean of users' mean
-    waits; see docs/advice.md.
+    waits; see docs/how-to/choose-a-half-life.md.
 
     Exit codes: 0, done; 1, no half-life can change anything; 2, the trace or the setting cannot be
     used.

@@ -20,7 +20,8 @@ def incentives(
     file: Annotated[
         Path,
         typer.Argument(
-            metavar="PROFILE.toml", help="File with the demands over time; see docs/optimum.md."
+            metavar="PROFILE.toml",
+            help="File with the demands over time; see docs/research/optimum.md.",
         ),
     ],
     *,

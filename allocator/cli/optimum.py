@@ -22,7 +22,8 @@ def optimum(
     file: Annotated[
         Path,
         typer.Argument(
-            metavar="PROBLEM.toml", help="File with the machines and users; see docs/optimum.md."
+            metavar="PROBLEM.toml",
+            help="File with the machines and users; see docs/research/optimum.md.",
         ),
     ],
     *,

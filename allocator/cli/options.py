@@ -74,7 +74,9 @@ Until = Annotated[
     ),
 ]
 
-Policy = Annotated[str, typer.Option(help="Policy that orders the users; see docs/policies.md.")]
+Policy = Annotated[
+    str, typer.Option(help="Policy that orders the users; see docs/reference/policies.md.")
+]
 DivisiblePolicy = Annotated[
     str, typer.Option(help="tsf, stsf, cdrf, drfh, per-machine-drf, cmmf, drf or sdrf.")
 ]
@@ -92,7 +94,7 @@ PolicyFiles = Annotated[
     typer.Option(
         "--policy-file",
         metavar="FILE",
-        help="Python file that defines a policy of your own; see docs/own-policy.md; repeatable.",
+        help="Python file with a policy of yours; repeatable; see docs/tutorials/first-policy.md.",
     ),
 ]
 Weights = Annotated[
@@ -149,7 +151,7 @@ SamplingInterval = Annotated[
     typer.Option(
         metavar="TIME|original",
         help="Interval at which priorities are computed: a time such as 5m, or original for the "
-        "interval of the policy's own scheduler (docs/rivals.md).",
+        "interval of the policy's own scheduler (docs/research/other-schedulers.md).",
         show_default="at every instant",
     ),
 ]

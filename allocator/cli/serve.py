@@ -11,7 +11,9 @@ def serve(
     config: Annotated[
         Path,
         typer.Option(
-            "--config", "-c", help="TOML file with the settings; see docs/configuration.md."
+            "--config",
+            "-c",
+            help="TOML file with the settings; see docs/reference/configuration.md.",
         ),
     ],
     *,

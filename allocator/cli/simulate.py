@@ -70,7 +70,7 @@ def simulate(
     ] = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Simulate a policy on the tasks of a trace; see docs/simulation.md.
+    """Simulate a policy on the tasks of a trace; see docs/how-to/simulate.md.
 
     Exit codes: 0, done; 2, the trace, the policy or the setting cannot be used.
 

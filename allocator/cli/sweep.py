@@ -41,7 +41,7 @@ def sweep(
         str,
         typer.Argument(
             metavar="SWEEP.toml",
-            help="File of combinations, or a study's name; see docs/studies.md.",
+            help="File of combinations, or a study's name; see docs/how-to/run-studies.md.",
         ),
     ],
     *,

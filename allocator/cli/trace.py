@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from allocator.simulation.trace import Trace
 
 trace_app = typer.Typer(
-    help="Convert, inspect and generate traces of tasks; see docs/traces.md.\n\n"
+    help="Convert, inspect and generate traces of tasks; see docs/how-to/prepare-a-trace.md.\n\n"
     "Example: longshare trace convert jobs.csv month.parquet --from csv",
     no_args_is_help=True,
 )

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from allocator.theory.games.search import GameSearchOutcome
 
 games_app = typer.Typer(
-    help="Study games over time: properties of policies when demands change; see docs/games.md.\n\n"
+    help="Study properties of policies when demands change; see docs/research/games.md.\n\n"
     "Example: longshare games search --policy sdrf",
     no_args_is_help=True,
 )
@@ -182,7 +182,8 @@ def worst(
 @games_app.command(epilog=_EXIT_CODES)
 def play(
     file: Annotated[
-        Path, typer.Argument(metavar="GAME.toml", help="File with the game; see docs/games.md.")
+        Path,
+        typer.Argument(metavar="GAME.toml", help="File with the game; see docs/research/games.md."),
     ],
     *,
     policy: _Policy,
