@@ -287,23 +287,23 @@ class LiveTree(Generic[Id, K, T]):
         """
         if not self._now < now:  # type: ignore[operator]  # T is ordered
             return
-        left = self._due(now)
-        if left is None:
+        first = self._due(now)
+        if first is None:
             self._now = now
             return
         swapped: list[Node[Id, K, T]] = []
         moved: list[tuple[Node[Id, K, T], Node[Id, K, T]]] = []
-        while left is not None:
+        while first is not None:
             self.events += 1
-            before, right = left.before, left.after
-            if self._swap(left, right, now):
-                swapped += before, right, left
+            before, second = first.before, first.after
+            if self._swap(first, second, now):
+                swapped += before, second, first
             else:
-                self._take_out(left)
-                self._take_out(right)
+                self._take_out(first)
+                self._take_out(second)
                 self._update_events(before)
-                moved += (left, before), (right, before)
-            left = self._due(now)
+                moved += (first, before), (second, before)
+            first = self._due(now)
         self._now = now
         for node, before in moved:
             self._put(node, before)
@@ -466,7 +466,7 @@ class LiveTree(Generic[Id, K, T]):
             raise KeyError("the tree is empty")
         return self._blocks[position][position].id
 
-    def _swap(self, left: "Node[Id, K, T]", right: "Node[Id, K, T]", now: T) -> bool:
+    def _swap(self, first: "Node[Id, K, T]", second: "Node[Id, K, T]", now: T) -> bool:
         """Swap two neighbours of one block, if all four nodes around them are then in order.
 
         The order is that of `now`, the time to which the tree moves. A swap clears the events of
@@ -476,22 +476,22 @@ class LiveTree(Generic[Id, K, T]):
             False if the pair stays as it is, because the order at `now` differs by more than a
             swap, or because the nodes are in different blocks.
         """
-        before, after, block = left.before, right.after, left.block
+        before, after, block = first.before, second.after, first.block
         ends, precedes = self._ends, self._priorities.precedes
         if (
-            right.block is not block
-            or not precedes(right, left, now)
-            or (before is not ends and not precedes(before, right, now))
-            or (after is not ends and not precedes(left, after, now))
+            second.block is not block
+            or not precedes(second, first, now)
+            or (before is not ends and not precedes(before, second, now))
+            or (after is not ends and not precedes(first, after, now))
         ):
             return False
-        place = block.index(left)
-        block[place], block[place + 1] = right, left
+        place = block.index(first)
+        block[place], block[place + 1] = second, first
         if not place:
-            self._heads[self._heads.index(left)] = right
-        before.after, right.before, right.after = right, before, left
-        left.before, left.after, after.before = right, after, left
-        before.event = right.event = left.event = None
+            self._heads[self._heads.index(first)] = second
+        before.after, second.before, second.after = second, before, first
+        first.before, first.after, after.before = second, after, first
+        before.event = second.event = first.event = None
         return True
 
     def _put(self, node: "Node[Id, K, T]", guess: "Node[Id, K, T] | None" = None) -> None:

@@ -165,9 +165,9 @@ class Envelopes(Priorities[Envelope, float]):
     def precedes(
         self, a: Node[Any, Envelope, float], b: Node[Any, Envelope, float], now: float
     ) -> bool:
-        lines, others = a.attribute.lines, b.attribute.lines
-        if len(lines) == len(others) == 1:
-            ((value, slope),), ((second, second_slope),) = lines, others
+        lines, second_lines = a.attribute.lines, b.attribute.lines
+        if len(lines) == len(second_lines) == 1:
+            ((value, slope),), ((second, second_slope),) = lines, second_lines
             moved, shifted = slope * now, second_slope * now
             ahead = (value - moved) - (second - shifted)
             if abs(ahead) > _DOUBT * (abs(value) + abs(moved) + abs(second) + abs(shifted)):
