@@ -17,13 +17,13 @@ from allocator.service.operators.forecast import (
     UnknownUserError,
     answer_forecast,
 )
-from allocator.service.operators.grpc_errors import abort
+from allocator.service.operators.grpc_errors import LONGEST, abort, require_names
 from allocator.service.operators.messages import message
 from allocator.service.operators.orders import Orders
 from allocator.service.show.explain import explain, upcoming
 from allocator.service.show.explanations import ExplanationFacts, find_reasons
 from allocator.service.show.shadows import Shadows, ShadowState
-from allocator.service.show.shares import read_shares
+from allocator.service.show.shares import UserShare, read_shares
 from allocator.service.show.wait_reasons import Waits
 from allocator.service.store.writer import StoreWriter
 
@@ -62,9 +62,8 @@ class Admin(AdminServicer):
         self._statistics = waits.statistics
         self._accountant = accountant
         self._shadows = Shadows({}) if shadows is None else shadows
-        self._rows = SharedComputation(
-            lambda: run_in_slices(read_shares(engine, engine.users()), self._engine_lock)
-        )
+        self._longest_name = engine.settings.limits.name
+        self._rows = SharedComputation(lambda: run_in_slices(self._read_rows(), self._engine_lock))
         self._shares = SharedComputation(
             lambda: run_in_slices(self._make_shares(), self._engine_lock)
         )
@@ -98,22 +97,20 @@ class Admin(AdminServicer):
 
         An unknown user ends the call with NOT_FOUND.
         """
+        user = request.user  # each access to the field decodes the name again
+        await require_names(context, [user], self._longest_name)
         before = self._engine.statistics.messages
         rows = await self._rows.get()
-        row = next((row for row in rows if row.user == request.user), None)
+        row = rows.get(user)
         if row is None:
-            words = "".join(
-                f"; the service rejected framework {rejected.name}: {rejected.flaw.words}"
-                for rejected in self._engine.rejected_inputs()
-                if request.user in {rejected.name, self._engine.framework_name(rejected.name)}
-            )
-            await abort(context, grpc.StatusCode.NOT_FOUND, f"no such user: {request.user}{words}")
+            words = await run_in_slices(self._rejections(user), self._engine_lock)
+            await abort(context, grpc.StatusCode.NOT_FOUND, f"no such user: {user}{words}")
         reasons = await run_in_slices(find_reasons(self._engine, row.user), self._engine_lock)
         passed_over = await run_in_slices(self._engine.unservable_users(), self._engine_lock)
         async with self._engine_lock:
             waited, alone = self._waits.seconds(row.user), self._statistics.alone
             cache = ExplanationFacts(reasons, waited, alone, passed_over)
-            explanation = explain(self._engine, row, rows, cache)
+            explanation = explain(self._engine, row, list(rows.values()), cache)
             explanation.user.CopyFrom(message(row, self._engine))
             explanation.user.passed_over = explanation.passed_over
             explanation.cluster.CopyFrom(self._cluster())
@@ -137,6 +134,7 @@ class Admin(AdminServicer):
 
         Examples are users that will overtake each other, and the cost of a burst.
         """
+        await require_names(context, [request.user], self._longest_name)
         try:
             reply = await answer_forecast(self._engine, request, self._engine_lock)
         except UnknownUserError as error:
@@ -153,6 +151,7 @@ class Admin(AdminServicer):
         context: grpc.aio.ServicerContext[admin.UsageRequest, admin.UsageReply],
     ) -> admin.UsageReply:
         """Return the usage of users, roles or days from the accounting database."""
+        await require_names(context, request.users, self._longest_name)
         return await accounts.usage(self._accountant, request, context)
 
     async def Audit(  # noqa: N802
@@ -163,6 +162,31 @@ class Admin(AdminServicer):
         """Return the operator commands given in a time interval, with their origin and effect."""
         self.orders.refusals.flush()
         return await accounts.audit(self._accountant, request, context)
+
+    def _read_rows(self) -> Work[dict[str, UserShare]]:
+        """Return the shares of all users by name, in the order of `read_shares`."""
+        rows = {}
+        for row in (yield from read_shares(self._engine, self._engine.users())):
+            rows[row.user] = row
+            yield
+        return rows
+
+    def _rejections(self, user: str) -> Work[str]:
+        """Return why frameworks with a name are set aside, as the end of a sentence.
+
+        The result is empty if there are no such frameworks.
+
+        Args:
+            user: A name that no user has.
+        """
+        words = ""
+        for rejected in list(self._engine.rejected_inputs()):
+            if user in {rejected.name, self._engine.framework_name(rejected.name)}:
+                words += f"; framework {rejected.name} is set aside: {rejected.flaw.words}"
+                if len(words) > LONGEST:
+                    break
+            yield
+        return words
 
     def _make_shares(self) -> Work[admin.SharesReply]:
         engine, reply = self._engine, admin.SharesReply()

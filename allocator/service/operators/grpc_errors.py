@@ -1,12 +1,16 @@
 """Ways to end an operator's gRPC call with an error status."""
 
+from collections.abc import Iterable
 from typing import Any, NoReturn
 
 import grpc
 
 LONGEST = 1000
-"""Maximum length of an error text, in characters. gRPC sends it in a header, of which clients read
-8 KiB."""
+"""Maximum length of an error text, in ASCII characters.
+
+gRPC sends the text in a header, of which clients read 8 KiB. Each byte of another character takes
+three bytes there, so a text with other characters has at most a quarter of this length.
+"""
 
 
 class CallRefused(Exception):  # noqa: N818 - the call is refused; the service has no error
@@ -15,8 +19,9 @@ class CallRefused(Exception):  # noqa: N818 - the call is refused; the service h
 
 def refuse(context: grpc.aio.ServicerContext[Any, Any], code: grpc.StatusCode, text: str) -> None:
     """Set the error status of a call; a text longer than `LONGEST` is shortened in the middle."""
-    if len(text) > LONGEST:
-        text = f"{text[: LONGEST // 2]} ... {text[-LONGEST // 2 :]}"
+    most = LONGEST if text.isascii() else LONGEST // 4
+    if len(text) > most:
+        text = f"{text[: most // 2]} ... {text[-most // 2 :]}"
     context.set_code(code)
     context.set_details(text)
 
@@ -35,3 +40,25 @@ async def abort(
     """
     refuse(context, code, text)
     raise CallRefused
+
+
+async def require_names(
+    context: grpc.aio.ServicerContext[Any, Any], names: Iterable[str], most: int
+) -> None:
+    """End a call with INVALID_ARGUMENT if a name in its request is too long to be a user's name.
+
+    Args:
+        context: The gRPC call.
+        names: Names in the request.
+        most: Maximum length of a role in bytes of UTF-8. A virtual leaf (`ROLE/.`) has two more.
+
+    Raises:
+        CallRefused: a name is too long.
+    """
+    longest = max((len(name.encode()) for name in names), default=0)
+    if longest > most + len("/."):
+        await abort(
+            context,
+            grpc.StatusCode.INVALID_ARGUMENT,
+            f"a user's name of {longest:,} bytes; at most {most:,} are accepted (limits.name)",
+        )

@@ -9,7 +9,7 @@ import json
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 import grpc
@@ -23,9 +23,9 @@ from allocator.contract import operator_pb2 as operator
 from allocator.fairness.standing import Standing
 from allocator.service.accounting.accountant import Accountant
 from allocator.service.accounting.write_batch import OrderRecord
-from allocator.service.loop.cooperative import SharedComputation
+from allocator.service.loop.cooperative import SharedComputation, Work, run_in_slices
 from allocator.service.loop.engine_lock import EngineLock
-from allocator.service.operators.grpc_errors import abort
+from allocator.service.operators.grpc_errors import abort, require_names
 from allocator.service.operators.messages import message
 from allocator.service.operators.refusals import Refusals
 from allocator.service.rights import certificate, identified
@@ -34,6 +34,8 @@ from allocator.service.store.writer import StoreWriter
 
 LONGEST = 2000
 """Maximum length, in characters, of a command's text and of its effect in the audit log."""
+_REST = 1.0
+"""Pause after a command, as a multiple of the time that the command took."""
 MOST_BOOSTS = 250
 """Maximum number of boosts (temporary weights) at the same time.
 
@@ -43,6 +45,19 @@ pause costs O(boosts that ended · users).
 
 _Context: TypeAlias = "grpc.aio.ServicerContext[operator.Order, admin.OrderReply]"
 _log = structlog.get_logger(__name__)
+
+
+@dataclass
+class _OrderEffect:
+    """Standings of the users that a command concerns, before and after; or why it was refused.
+
+    The standing of an unknown user is None before the command, and of a forgotten user after it.
+    """
+
+    before: dict[str, Standing[str] | None] = field(default_factory=dict)
+    after: dict[str, Standing[str] | None] = field(default_factory=dict)
+    refusal: str = ""
+    """Why the command was refused; empty if it was carried out."""
 
 
 class Orders:
@@ -62,7 +77,7 @@ class Orders:
     def __init__(
         self,
         engine: Engine,
-        rows: SharedComputation[list[UserShare]],
+        rows: SharedComputation[dict[str, UserShare]],
         store_writer: StoreWriter | None,
         accountant: Accountant | None,
         engine_lock: EngineLock,
@@ -73,47 +88,40 @@ class Orders:
         self._accountant = accountant
         self.refusals = Refusals(accountant)
         self._engine_lock = engine_lock
+        self._turn = asyncio.Lock()
+        """Held by the call whose command is next."""
+        self._rest_until = 0.0
+        """End of the pause after the latest command, in seconds by the loop's clock."""
 
     async def carry_out(self, order: operator.Order, context: _Context) -> admin.OrderReply:
         """Carry out an operator command, and return each changed user before and after.
 
+        A command may change the entitlement of every user, which costs O(users). After a command,
+        the next command therefore waits, so that the master's messages are answered in between.
         A command that the engine rejects changes nothing, is logged for the audit, and ends the
         call with an error status.
         """
-        engine = self._engine
-        before = {row.user: row for row in await self._rows.get()}
-        concerned = concerned_users(order, before.values())
-        standings_before: dict[str, Standing[str] | None] = {}
-        try:
+        engine, named = self._engine, _named(order)
+        await require_names(context, named, engine.settings.limits.name)
+        before = await self._rows.get()
+        async with self._turn:
+            now = asyncio.get_running_loop().time
+            await asyncio.sleep(self._rest_until - now())
             async with self._engine_lock:
-                standings_before = {user: engine.standing(user) for user in concerned}
-                require_few_boosts(order, engine)
-                engine.order(order)
-                standings_after = {user: engine.standing(user) for user in concerned}
-        except InvalidOrder as error:
-            self._keep(order, context, standings_before, {}, str(error))
-            known = {user for user, row in before.items() if row.accepts_orders}
-            unknown = _named(order) - known
+                started = now()
+                change = self._apply(order, before)
+                self._rest_until = now() + _REST * (now() - started)
+        self._keep(order, context, change)
+        if change.refusal:
+            unknown = any(user not in before or not before[user].accepts_orders for user in named)
             code = grpc.StatusCode.NOT_FOUND if unknown else grpc.StatusCode.INVALID_ARGUMENT
-            await abort(context, code, str(error))
-        self._keep(order, context, standings_before, standings_after, "")
-        after = {row.user: row for row in await self._rows.get()}
-        changes = [
-            admin.Change(
-                before=message(replace(before[user], standing=former), engine),
-                after=message(replace(after[user], standing=present), engine),
-            )
-            if (present := standings_after[user]) is not None
-            else admin.Change(before=message(replace(before[user], standing=former), engine))
-            for user, former in standings_before.items()
-            if former is not None
-            and (standings_after[user] is None or user in after)
-            and not _alike(former, standings_after[user])
-        ]
+            await abort(context, code, change.refusal)
+        after = await self._rows.get()
+        changes = await run_in_slices(self._describe(change, before, after), self._engine_lock)
         _log.info(
             "order carried out",
             order=order.WhichOneof("order"),
-            users=sorted(_named(order)) or "all",
+            users=sorted(named) or "all",
             changed=len(changes),
             peer=context.peer(),
             certificate=certificate(context),
@@ -131,27 +139,63 @@ class Orders:
 
         The command itself has not been read.
         """
-        self._keep(operator.Order(), context, {}, {}, reason)
+        self._keep(operator.Order(), context, _OrderEffect(refusal=reason))
 
-    def _keep(
+    def _apply(self, order: operator.Order, rows: Mapping[str, UserShare]) -> "_OrderEffect":
+        """Let the engine carry out a command; return its effect on the users that it concerns."""
+        engine, effect = self._engine, _OrderEffect()
+        concerned = concerned_users(order, rows.values())
+        effect.before = {user: engine.standing(user) for user in concerned}
+        try:
+            require_few_boosts(order, engine)
+            engine.order(order)
+        except InvalidOrder as error:
+            effect.refusal = str(error)
+        else:
+            effect.after = {user: engine.standing(user) for user in concerned}
+        return effect
+
+    def _describe(
         self,
-        order: operator.Order,
-        context: _Context,
-        before: Mapping[str, Standing[str] | None],
-        after: Mapping[str, Standing[str] | None],
-        refusal: str,
-    ) -> None:
+        effect: "_OrderEffect",
+        rows_before: Mapping[str, UserShare],
+        rows_after: Mapping[str, UserShare],
+    ) -> Work[list[admin.Change]]:
+        """Return the changed users before and after a command, one in each cooperative step.
+
+        Args:
+            effect: The effect of the command.
+            rows_before: Shares of all users before the command.
+            rows_after: Shares of all users after the command.
+        """
+        engine, changes = self._engine, list[admin.Change]()
+        for user, former in effect.before.items():
+            yield
+            present = effect.after[user]
+            if former is None or _alike(former, present):
+                continue
+            change = admin.Change(
+                before=message(replace(rows_before[user], standing=former), engine)
+            )
+            if present is not None:
+                if user not in rows_after:
+                    continue
+                row = replace(rows_after[user], standing=present)
+                change.after.CopyFrom(message(row, engine))
+            changes.append(change)
+        return changes
+
+    def _keep(self, order: operator.Order, context: _Context, effect: "_OrderEffect") -> None:
         """Log an operator command for the audit, with its origin and effect.
 
         Args:
             order: The command.
             context: The gRPC call, which identifies the operator.
-            before: Standings of the concerned users before the command; None for an unknown user.
-            after: Standings after the command; None for a forgotten user.
-            refusal: Why the command was refused; empty if it was carried out.
+            effect: The effect of the command, or the reason of its refusal.
         """
         if self._accountant is None:
             return
+        before, after, refusal = effect.before, effect.after, effect.refusal
         operator_name, identified_by = identified(context)
         kind = order.WhichOneof("order") or ""
         plain = MessageToDict(order, preserving_proto_field_name=True).get(kind, {})
@@ -247,7 +291,8 @@ def concerned_users(order: operator.Order, rows: Iterable[UserShare]) -> list[st
 
 
 def _above(user: str) -> Iterator[str]:
-    return (user[:end] for end, sign in enumerate(user) if sign == "/")
+    while user := user.rpartition("/")[0]:
+        yield user
 
 
 def _alike(former: Standing[str] | None, present: Standing[str] | None) -> bool:

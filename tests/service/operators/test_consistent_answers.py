@@ -117,3 +117,36 @@ def test_a_user_that_leaves_during_its_explanation_is_explained_as_before(
     assert explanation.user.user == "a"
     assert explanation.meanwhile == 1
     assert not explanation.reasons
+
+
+def test_the_masters_messages_are_answered_between_orders_that_come_at_once(
+    master: MasterSide, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turn, taken = EngineLock(), list[str]()
+    serves, carry_out = serving(master, turn), master.engine.order
+
+    def note(order: operator.Order) -> None:
+        taken.append("order")
+        carry_out(order)
+
+    monkeypatch.setattr(master.engine, "order", note)
+    context: Any = SimpleNamespace(auth_context=dict, peer=lambda: "unix:")
+
+    async def send_messages() -> None:
+        while taken.count("order") < 4:
+            async with turn:
+                taken.append("message")
+            await asyncio.sleep(0)
+
+    async def scenario() -> None:
+        orders = (
+            operator.Order(set_weight=operator.SetWeight(user="a", weight=weight))
+            for weight in range(2, 6)
+        )
+        messages = asyncio.create_task(send_messages())
+        await asyncio.gather(*(serves.Order(order, context) for order in orders))
+        await messages
+
+    asyncio.run(scenario())
+    assert taken.count("order") == 4
+    assert "order order" not in " ".join(taken)
