@@ -63,6 +63,10 @@ class StoredTrajectory:
     tau: float | None
     """Time constant in seconds; None if commitments do not decay under the policy."""
     remembered: RememberedUser
+    needed: bool = True
+    """False if a successor without this entry would give the user the same commitments and
+    weight. The user then has no commitment, over-use or weight of an operator, and is not
+    declared."""
 
     def at(self, instant: float) -> RememberedUser:
         """Return the user's state at a later time, computed exactly (SDRF paper, Eq. 12).

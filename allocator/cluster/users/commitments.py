@@ -193,4 +193,6 @@ class MemoryExport:
         since, commitments, overuse, inherited = pool.course(user)
         weight, boost = self._weights.ordered(user), self._weights.boost(user)
         remembered = RememberedUser(commitments, overuse, inherited, weight, boost)
-        return StoredTrajectory(since, self._pools.tau, remembered)
+        amounts = (*commitments.values(), *overuse.values(), inherited)
+        needed = any(amounts) or self._weights.keeps(user)
+        return StoredTrajectory(since, self._pools.tau, remembered, needed)

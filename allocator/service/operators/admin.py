@@ -182,7 +182,7 @@ class Admin(AdminServicer):
         words = ""
         for rejected in list(self._engine.rejected_inputs()):
             if user in {rejected.name, self._engine.framework_name(rejected.name)}:
-                words += f"; framework {rejected.name} is set aside: {rejected.flaw.words}"
+                words += f"; the service rejected framework {rejected.name}: {rejected.flaw.words}"
                 if len(words) > LONGEST:
                     break
             yield

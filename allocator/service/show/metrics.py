@@ -120,6 +120,11 @@ STORE: MetricGroup[StoreStatistics] = MetricGroup(
             unit="0 or 1",
         ),
         MetricDefinition(
+            "longshare_store_users_left_out",
+            "Users whose commitments the latest save left out, because the store has no room.",
+            lambda statistics: statistics.left_out,
+        ),
+        MetricDefinition(
             "longshare_store_saves_total",
             "Saves of commitments.",
             lambda statistics: statistics.saves,

@@ -83,7 +83,9 @@ class Status:
             "time": read_at,
             "connected": self.connected,
             "standby": self._statistics.standby,
-            "store": None if self._stored is None else {"degraded": self._stored.degraded},
+            "store": None
+            if self._stored is None
+            else {"degraded": self._stored.degraded, "left_out": self._stored.left_out},
             "agents_known": engine.agents,
             "frameworks": engine.frameworks,
             "capacity": engine.pool.capacity.to_doubles(),

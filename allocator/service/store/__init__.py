@@ -35,6 +35,10 @@ class Store(Protocol):
     def shared(self) -> bool:
         """Whether another service may save into the store while this service has it open."""
 
+    @property
+    def left_out(self) -> int:
+        """Number of users whose commitments the latest save left out, because there is no room."""
+
     def load(self) -> Memory | None:
         """Return the commitments and operator settings that the store contained when it was opened.
 

@@ -8,7 +8,7 @@ reader thus detects damaged, lost or outdated rows.
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -90,6 +90,8 @@ class StoreRows:
         self._sum = 0
         self._boosted: set[str] = set()
         """Users with a boost, which is a temporary weight."""
+        self._needless: set[str] = set()
+        """Users whose row no successor needs (`StoredTrajectory.needed`)."""
         self._unwritten: set[str] = set()
         """Users whose row has been changed or removed since the last write."""
 
@@ -111,9 +113,12 @@ class StoreRows:
                 self._sum -= self._rows.pop(user)[1]
                 self._unwritten.add(user)
                 self._boosted.discard(user)
+                self._needless.discard(user)
         for user, row in encoded.items():
             has_boost = changes.courses[user].remembered.boost is not None
             (self._boosted.add if has_boost else self._boosted.discard)(user)
+            needed = changes.courses[user].needed
+            (self._needless.discard if needed else self._needless.add)(user)
             previous = self._rows.get(user)
             if previous is not None:
                 if previous[0] == row:
@@ -139,16 +144,52 @@ class StoreRows:
         """Record that all rows are in the store, so that `unwritten` yields nothing."""
         self._unwritten.clear()
 
-    def all(self) -> Iterator[tuple[str, bytes]]:
-        """Yield each user with its encoded row, for a store that writes all rows at once."""
-        for user, (row, _) in self._rows.items():
-            yield user, row
+    def all(self, left_out: Collection[str] = ()) -> Iterator[tuple[str, bytes]]:
+        """Yield users with their encoded rows, for a store that writes all rows at once.
 
-    def head(self) -> bytes:
-        """Return the encoded head row: format, version, time, and the checksum of all rows."""
+        Args:
+            left_out: Users that are left out.
+        """
+        for user, (row, _) in self._rows.items():
+            if user not in left_out:
+                yield user, row
+
+    def head(self, left_out: Collection[str] = ()) -> bytes:
+        """Return the encoded head row: format, version, time, and a checksum of rows.
+
+        Args:
+            left_out: Users whose rows the store does not contain.
+        """
         version = PLACED if self._places else BOOSTED if self._boosted else VERSION
         claims = _head_fields(self._time, version, self._places)
-        return _canonical({**claims, "sum": _checksum(self._sum, claims)})
+        present = self._sum - sum(self._rows[user][1] for user in left_out)
+        return _canonical({**claims, "sum": _checksum(present, claims)})
+
+    @property
+    def needless(self) -> frozenset[str]:
+        """Users whose rows may be left out, because no successor needs them."""
+        return frozenset(self._needless)
+
+    def least_first(self) -> Cooperative[list[str]]:
+        """Return users with commitments or over-use only, those with the least first.
+
+        Generator for cooperative steps of one user each. The result lacks users whose rows no
+        successor needs, users with a weight of an operator, and declared users without commitments.
+        """
+        largest = dict[str, float]()
+        for user, (row, _) in self._rows.items():
+            yield
+            trajectory = _decode_trajectory(user, row)
+            at_present = trajectory.at(self._time)
+            amounts = (
+                *at_present.commitments.values(),
+                *at_present.overuse.values(),
+                at_present.others,
+            )
+            is_ordered = at_present.weight is not None or at_present.boost is not None
+            if any(amounts) and not is_ordered:
+                largest[user] = max(amounts)
+        return sorted(largest, key=lambda user: (largest[user], user))
 
 
 def decode_memory(head: bytes, rows: Iterable[tuple[str, bytes]]) -> Memory:

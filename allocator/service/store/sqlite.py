@@ -45,6 +45,7 @@ class SqliteStore:
     """
 
     shared = False
+    left_out = 0
 
     def __init__(self, path: Path, *, set_aside: bool = False) -> None:
         self._path = path

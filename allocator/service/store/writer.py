@@ -42,6 +42,8 @@ class StoreStatistics:
     """Number of successful saves."""
     failures: int = 0
     """Number of failed attempts to save or to read."""
+    left_out: int = 0
+    """Number of users whose commitments the latest save left out for want of room."""
     last_save: float | None = None
     """Time of the latest successful save, in seconds since the Unix epoch by this machine's
     clock."""
@@ -249,7 +251,17 @@ class StoreWriter:
 
     def _succeeded(self) -> None:
         """Record a successful save in the statistics; log that saving works after failures."""
-        statistics = self.statistics
+        statistics, left_out = self.statistics, self._store.left_out
+        if left_out and not statistics.left_out:
+            _log.warning(
+                "the store has no room for all commitments: the least are left out, and a restart "
+                "would cancel them; let users be forgotten earlier (users.forget_after), or use "
+                "SQLite",
+                users=left_out,
+            )
+        elif statistics.left_out and not left_out:
+            _log.info("the store has room for all commitments again")
+        statistics.left_out = left_out
         if statistics.degraded:
             _log.info("commitments are stored again", failures=statistics.failures)
             self._wake.set()  # an order may have been stored during a long pause between attempts

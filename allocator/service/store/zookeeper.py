@@ -2,6 +2,7 @@
 
 import json
 import logging
+import math
 import uuid
 import zlib
 from collections.abc import Iterator
@@ -93,6 +94,7 @@ class ZookeeperStore:
         self._name = f"znode {znode} at {hosts}"
         self._writer = uuid.uuid4().bytes
         self._rows = rows.StoreRows()
+        self.left_out = 0
         user, _, password = (credentials or "").partition(":")
         self._client = KazooClient(
             hosts=hosts,
@@ -147,15 +149,17 @@ class ZookeeperStore:
     def save(self, changes: MemoryChanges) -> None:
         """Write the whole node; when the method returns, a majority of servers has it on disk.
 
-        Only rows that have changed are encoded again.
+        Only rows that have changed are encoded again. If the node would be larger than `LARGEST`,
+        the users with the least commitments are left out, and `left_out` is their number.
         """
         run_in_thread(self._rows.take(changes))
-        data = encode_node(self._rows, self._writer)
+        data, left_out = encode_fitting_node(self._rows, self._writer)
         with self._explained_errors():
             if len(data) > LARGEST:
                 raise StoreError(
-                    f"the store has {len(data)} bytes, more than the {LARGEST} that ZooKeeper "
-                    "accepts; lower users.forget_after, or use SQLite"
+                    f"{len(data)} bytes are more than ZooKeeper takes ({LARGEST}) for the users "
+                    "with a weight of an operator; unset weights (`longshare weight unset USER`), "
+                    "or use SQLite"
                 )
             if not self._client.connected:
                 raise StoreUnavailable("not connected")
@@ -166,6 +170,7 @@ class ZookeeperStore:
                 self._catch_up()
                 self._write(data)
             self._rows.mark_written()
+            self.left_out = left_out
 
     def close(self) -> None:
         """End the session with ZooKeeper."""
@@ -250,7 +255,34 @@ class ZookeeperStore:
             raise StoreUnavailable(f"{self._name}: {type(error).__name__} {error}") from error
 
 
-def encode_node(stored_rows: rows.StoreRows, writer: bytes) -> bytes:
+def encode_fitting_node(stored_rows: rows.StoreRows, writer: bytes) -> tuple[bytes, int]:
+    """Return the content of a ZooKeeper node of at most `LARGEST` bytes, if possible.
+
+    Users without commitments have no row, because anybody may invent roles by the thousand. If the
+    content is still too large, the users with the least commitments have no row either.
+
+    Args:
+        stored_rows: The head and the rows to write.
+        writer: Identifier of the service that writes.
+
+    Returns:
+        The content, and how many users with commitments have no row in it.
+    """
+    needless = stored_rows.needless
+    data, left_out = encode_node(stored_rows, writer, needless), 0
+    if len(data) > LARGEST:
+        candidates = run_in_thread(stored_rows.least_first())
+        while len(data) > LARGEST and left_out < len(candidates):
+            surplus = 1 - LARGEST / len(data)
+            left_out += math.ceil(surplus * (len(candidates) - left_out))
+            omitted = needless.union(candidates[:left_out])
+            data = encode_node(stored_rows, writer, omitted)
+    return data, left_out
+
+
+def encode_node(
+    stored_rows: rows.StoreRows, writer: bytes, left_out: frozenset[str] = frozenset()
+) -> bytes:
     """Return the compressed content of a ZooKeeper node: identifier of the service, head and rows.
 
     The head contains the version, time and checksum. Each row contains one user's commitments.
@@ -258,9 +290,10 @@ def encode_node(stored_rows: rows.StoreRows, writer: bytes) -> bytes:
     Args:
         stored_rows: The head and the rows to write.
         writer: Identifier of the service that writes.
+        left_out: Users without a row in the node.
     """
-    lines = [stored_rows.head()]
-    lines += [json.dumps(user).encode() + b"\t" + row for user, row in stored_rows.all()]
+    lines = [stored_rows.head(left_out)]
+    lines += [json.dumps(user).encode() + b"\t" + row for user, row in stored_rows.all(left_out)]
     return _MAGIC + writer + zlib.compress(b"\n".join(lines))
 
 

@@ -1,8 +1,10 @@
 """Rows stored as changes add up to the memory of the engine after any history."""
 
+import random
 import sqlite3
 import zlib
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +13,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allocator.cluster.cooperative import run_to_completion
+from allocator.cluster.engine import Engine
 from allocator.cluster.frameworks.framework import Client
-from allocator.cluster.memory import Memory, RememberedUser
+from allocator.cluster.memory import Memory, MemoryChanges, RememberedUser, StoredTrajectory
 from allocator.cluster.settings import DeclaredUser, EngineSettings
 from allocator.cluster.users import Users
+from allocator.contract import allocator_pb2 as contract
+from allocator.contract import operator_pb2 as operator
 from allocator.fairness import policies
 from allocator.fairness.quantities import Quantities
 from allocator.service.store import StoreError, codec
 from allocator.service.store.rows import StoreRows, decode_memory
 from allocator.service.store.sqlite import APPLICATION_ID, SqliteStore
-from allocator.service.store.zookeeper import decode_node, encode_node
+from allocator.service.store.zookeeper import LARGEST, decode_node, encode_fitting_node, encode_node
+from tests.cluster.master_side import MasterSide, agent_call, resources
 from tests.service.stored import MEMORIES, memory, stored, whole
 
 ROLES = ["a", "a/b", "a/c", "d", "e/f"]
@@ -150,6 +156,62 @@ def test_the_row_of_a_forgotten_user_is_deleted() -> None:
         world.go_on(action, "e/f", 40)
     run_to_completion(rows.take(world.users.changes()))
     assert ("e/f", None) in list(rows.unwritten())
+
+
+def changes_of(users: dict[str, RememberedUser], *, needed: bool = True) -> MemoryChanges:
+    courses = {
+        user: StoredTrajectory(1.0, None, remembered, needed) for user, remembered in users.items()
+    }
+    return MemoryChanges(1.0, courses, complete=False)
+
+
+def test_users_without_commitments_have_no_row_in_a_zookeeper_node() -> None:
+    rows, letters = StoreRows(), random.Random(1)
+    names = [letters.randbytes(500).hex() for _ in range(2500)]
+    run_to_completion(rows.take(changes_of({"owing": RememberedUser({"cpus": 0.3})})))
+    idle = dict.fromkeys(names, RememberedUser({"cpus": 0.0}, {"cpus": 0.0}))
+    run_to_completion(rows.take(changes_of(idle, needed=False)))
+    data, left_out = encode_fitting_node(rows, WRITER)
+    assert len(data) < 1000
+    assert left_out == 0
+    read = decode_node(data)
+    assert read is not None
+    assert read.users == {"owing": RememberedUser({"cpus": 0.3})}
+    run_to_completion(rows.take(changes_of({names[0]: RememberedUser({"cpus": 0.1})})))
+    read = decode_node(encode_fitting_node(rows, WRITER)[0])
+    assert read is not None
+    assert set(read.users) == {"owing", names[0]}
+
+
+def test_a_zookeeper_node_without_room_lacks_the_users_with_the_least_commitments() -> None:
+    rows, letters = StoreRows(), random.Random(1)
+    names = [letters.randbytes(500).hex() for _ in range(2500)]
+    users = {name: RememberedUser({"cpus": (place + 1) / 1e4}) for place, name in enumerate(names)}
+    users["named"] = RememberedUser({"cpus": 1e-9}, weight=2.0)
+    run_to_completion(rows.take(changes_of(users)))
+    assert len(encode_node(rows, WRITER)) > LARGEST
+    data, left_out = encode_fitting_node(rows, WRITER)
+    assert 0.9 * LARGEST < len(data) <= LARGEST
+    read = decode_node(data)
+    assert read is not None
+    assert set(read.users) == {"named", *names[left_out:]}
+
+
+@pytest.mark.parametrize("user", ["declared", "weighted", "busy", "idle"])
+def test_only_users_that_a_successor_would_treat_otherwise_are_needed_in_the_store(
+    user: str,
+) -> None:
+    master = MasterSide("sdrf", {"half_life": 60.0})
+    master.settings = replace(master.settings, users=(DeclaredUser("declared", commitment=0.4),))
+    master.engine = Engine(master.settings)
+    master.restore(contract.Snapshot(time_ns=master.now_ns))
+    for role in ("weighted", "busy", "idle"):
+        master.add_framework(f"f-{role}", role, active=False)
+    master.send(agent_call("s1", "cpus:4;mem:512", {"f-busy": resources("cpus:4", "busy")}))
+    master.engine.order(operator.Order(set_weight=operator.SetWeight(user="weighted", weight=2)))
+    reset = operator.ResetCommitments(users=["declared"])
+    master.engine.order(operator.Order(reset_commitments=reset))
+    assert master.engine.changes().courses[user].needed == (user != "idle")
 
 
 @given(MEMORIES)

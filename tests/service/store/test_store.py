@@ -331,6 +331,7 @@ class DeafStore(SqliteStore):
     """A shared store whose server does not answer the first two requests."""
 
     shared = True
+    left_out = 0
     asked = 0
 
     def recall(self) -> Memory | None:

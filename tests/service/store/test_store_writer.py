@@ -32,6 +32,7 @@ class SharedStore(SqliteStore):
     """A store that another service writes to as well."""
 
     shared = True
+    left_out = 0
     others: Memory | None = None
     """Memory saved by the other service and not loaded yet."""
     down = False

@@ -274,11 +274,9 @@ def test_a_deleted_node_is_created_again(server: Server) -> None:
 
 
 @pytest.mark.slow
-def test_a_memory_too_large_for_a_node_is_rejected(server: Server) -> None:
+def test_weights_too_many_for_a_node_are_rejected(server: Server) -> None:
     draw = random.Random(1).random
-    crowd = Memory(
-        1.0, {f"u{i}": RememberedUser({"cpus": draw(), "mem": draw()}) for i in range(60000)}
-    )
+    crowd = Memory(1.0, {f"u{i}": RememberedUser(weight=draw()) for i in range(120_000)})
     with closing(ZookeeperStore(server.hosts, ZNODE)) as store:
         store.save(whole(memory(1.0)))
         with pytest.raises(StoreError, match="that ZooKeeper accepts"):

@@ -18,7 +18,7 @@ function showCluster(seen) {
     ["agents", String(seen.agents_known)],
     ["frameworks", String(seen.frameworks)],
     ["users", String(seen.users_known)],
-    ["store", !seen.store ? "none" : seen.store.degraded ? "degraded" : "works"],
+    ["store", !seen.store ? "none" : seen.store.degraded ? "degraded" : seen.store.left_out ? "full" : "works"],
   ];
   keep(element("cluster"), facts, (fact) => fact[0], () => {
     const group = made("div");
