@@ -36,8 +36,8 @@ class EngineSettings:
 
     Some rules have changed since 1.0. Their defaults here are the former rules, because an event
     log without the setting was recorded under them. `allocator.service.config` sets the present
-    rules: `whole_from`, `exact_ties`, `counts_for`, `roles_leave_room`, `hold_by_turns` and
-    `shared_volumes_once`. All other defaults hold for the configuration, too.
+    rules: `whole_from`, `exact_ties`, `counts_for`, `roles_leave_room`, `roles_reserved_for`,
+    `hold_by_turns` and `shared_volumes_once`. All other defaults hold for the configuration, too.
     """
 
     policy: Policy
@@ -72,6 +72,10 @@ class EngineSettings:
     roles_leave_room: bool = False
     """Whether principals leave places in `limits.all_roles` to each other. If false, the first
     principals may take all places. Event logs without this setting mean false."""
+    roles_reserved_for: float = 0.0
+    """Seconds for which places in `limits.all_roles` stay reserved for frameworks that had them
+    before a snapshot and are not in the snapshot, for example after a failover. Event logs without
+    this setting mean 0: no reservations."""
     hold_by_turns: bool = False
     """Whether the client that has waited longest for a hold is first. Event logs without this
     setting mean false."""

@@ -51,6 +51,9 @@ _Read = TypeVar("_Read", bound=BaseModel)
 _PSYCOPG = "postgresql+psycopg://"
 
 
+_ROLES_RESERVED_FOR = 600.0
+"""Seconds after a snapshot for which frameworks that are not back keep their places in
+`limits.all_roles`. Mesos waits as long for agents after a failover."""
 _LARGEST_NUMBER = 1_000_000_000
 """Maximum of counts, bytes and seconds in settings; no cluster needs more."""
 _LONGEST_PATH = 4095
@@ -277,8 +280,9 @@ class LimitsSection(_Section):
     """Maximum number of roles of all frameworks, counted for each framework; one role takes
     about 3 kB of memory. A principal may have half of the roles that other principals leave
     free. All frameworks without a principal count as one principal. A framework with four roles
-    or fewer does not count and always gets its roles. A framework that asks for more roles than
-    remain is rejected until it subscribes again or a snapshot arrives."""
+    or fewer does not count and always gets its roles. After a failover or a restart, the roles of a
+    framework that is not back stay reserved for it for 10 minutes. A framework that asks for more
+    roles than remain is rejected until it subscribes again or a snapshot arrives."""
     exclusions: Annotated[int, Field(ge=1, le=_LARGEST_NUMBER)] = 100_000
     """Maximum number of pairs of a role and an agent that one framework's offer constraints
     exclude (Mesos 1.11); one pair takes about 200 bytes of memory. A framework above the limit
@@ -729,6 +733,7 @@ class Config(_Section):
             user_key=self.users.key,
             forget_after=self.users.forget_after,
             roles_leave_room=True,
+            roles_reserved_for=_ROLES_RESERVED_FOR,
             counts_for=None if math.isinf(self.users.counts_for) else self.users.counts_for,
             allocation=self.offers.allocation,
             demands={name: Quantities.parse(text) for name, text in self.offers.demands.items()},

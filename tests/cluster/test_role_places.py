@@ -9,7 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allocator.cluster.engine import Engine
-from allocator.cluster.frameworks.role_places import FEW, PlaceRequest, RolePlaces, digest
+from allocator.cluster.frameworks.role_places import (
+    FEW,
+    FormerPlaces,
+    PlaceRequest,
+    RolePlaces,
+    digest,
+)
 from allocator.cluster.input.limits import Limits
 from allocator.cluster.memory import Memory
 from allocator.contract import allocator_pb2 as contract
@@ -21,9 +27,11 @@ TAKER = [(f"taker-{number}", "taker", 100) for number in range(30)]
 GOOD = [(f"good-{number}", f"team-{number % 4}", 10) for number in range(20)]
 
 
-def made(*, leaves_room: bool = True) -> MasterSide:
+def made(*, leaves_room: bool = True, reserved_for: float = 0.0) -> MasterSide:
     master = MasterSide(limits=Limits(all_roles=MOST))
-    master.settings = replace(master.settings, roles_leave_room=leaves_room)
+    master.settings = replace(
+        master.settings, roles_leave_room=leaves_room, roles_reserved_for=reserved_for
+    )
     master.engine = Engine(master.settings)
     master.restore(contract.Snapshot(time_ns=master.now_ns))
     return master
@@ -195,6 +203,57 @@ def test_a_successor_service_learns_the_order_of_admission() -> None:
     assert set_aside(fresh) == set_aside(master)
 
 
+def fail_over(master: MasterSide, *, restart: bool) -> MasterSide:
+    """Return the master after a failover: its first snapshot has no framework."""
+    after = successor(master, master.engine.memory()) if restart else master
+    after.restore(snapshot(after, []))
+    return after
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_frameworks_that_come_back_one_by_one_after_a_failover_keep_their_roles(
+    *, restart: bool
+) -> None:
+    master = made(reserved_for=600.0)
+    add(master, GOOD)
+    add(master, TAKER)
+    aside = set_aside(master)
+    master = fail_over(master, restart=restart)
+    others = [(f"new-{name}", f"new-{principal}", 10) for name, principal, _ in TAKER]
+    add(master, [*TAKER, *others])
+    master.tick(599.0)
+    add(master, GOOD)
+    assert set_aside(master, "good") == set()
+    assert set_aside(master, "taker") == aside
+
+
+def test_roles_of_frameworks_that_do_not_come_back_are_free_after_the_reservation() -> None:
+    master = made(reserved_for=600.0)
+    add(master, TAKER)
+    add(master, GOOD)
+    master = fail_over(master, restart=False)
+    master.tick(300.0)
+    master = fail_over(master, restart=False)  # a further snapshot does not prolong reservations
+    reserved = sum(master.engine.memory().places.values())
+    assert reserved == 700
+    add(master, [("newcomer", "other", 200)])
+    assert set_aside(master) == {"newcomer"}
+    master.tick(300.0)
+    add(master, [("later", "other", 200)])
+    assert set_aside(master) == {"newcomer"}
+    assert sum(master.engine.memory().places.values()) == 200
+
+
+def test_a_framework_that_comes_back_with_more_roles_counts_as_new() -> None:
+    master = made(reserved_for=600.0)
+    add(master, TAKER)
+    master = fail_over(master, restart=False)
+    add(master, [("taker-0", "taker", 101), ("taker-1", "taker", 100)])
+    assert set_aside(master) == set()
+    add(master, [("newcomer", "taker", 200)])
+    assert set_aside(master) == {"newcomer"}
+
+
 def test_a_framework_that_wants_more_roles_after_a_restart_counts_as_new() -> None:
     master = made()
     add(master, [("grown", "evil", 5), *MANY])
@@ -237,7 +296,7 @@ def test_a_plan_does_not_depend_on_the_order_of_requests_and_stays_within_the_li
     wishes = [
         PlaceRequest(f"f{n}", principal, places) for n, (principal, places) in enumerate(asked)
     ]
-    before = {digest(wish.framework): wish.places for wish in wishes[::3]}
+    before = FormerPlaces({digest(wish.framework): wish.places for wish in wishes[::3]})
     holding, turned_away = {wish.framework for wish in wishes[::2]}, []
     for _ in range(2):
         places = RolePlaces(most, leaves_room=True)

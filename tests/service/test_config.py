@@ -50,6 +50,7 @@ def test_every_setting_reaches_the_engine(tmp_path: Path) -> None:
     assert settings.users[0].commitment == {"cpus": 0.5}
     assert settings.policy.model_dump()["form"] == "thesis"
     assert (settings.counts_for, settings.roles_leave_room) == (4.0, True)
+    assert settings.roles_reserved_for == 600.0
 
 
 def test_the_configuration_states_every_setting_of_the_engine(

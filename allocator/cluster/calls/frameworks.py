@@ -24,6 +24,7 @@ def add(cluster: Cluster, call: contract.AddFramework) -> Callable[[], None]:
     if call.framework_id in cluster.ledger.frameworks:
         raise InvalidEvent(f"framework {call.framework_id} is known already")
     subscription = read_subscription(call.framework_id, call.info, cluster.limits)
+    cluster.roles.end_reservations(cluster.now_ns)
     flaw = cluster.roles.rejection(_wish(call.framework_id, subscription))
     if flaw is not None:
         subscription = Subscription(subscription.name, subscription.principal, flaw=flaw)
@@ -53,6 +54,7 @@ def update(cluster: Cluster, call: contract.UpdateFramework) -> Callable[[], Non
     framework = cluster.framework(call.framework_id)
     subscription = read_subscription(call.framework_id, call.info, cluster.limits)
     old_wish, wish = _wish(framework.id, framework.subscription), _wish(framework.id, subscription)
+    cluster.roles.end_reservations(cluster.now_ns)
     before = old_wish.places if subscription.principal == old_wish.principal else 0
     flaw = subscription.flaw or cluster.roles.rejection(wish, before)
     if flaw is not None:

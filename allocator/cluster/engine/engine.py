@@ -298,7 +298,8 @@ class Engine(View):
         while True:
             cluster = _empty_cluster(self._settings, options, snapshot.time_ns, statistics)
             try:
-                yield from fill_cluster(cluster, snapshot, self._cluster, places, bad_parts)
+                former = self._cluster.roles.former(places)
+                yield from fill_cluster(cluster, snapshot, self._cluster, former, bad_parts)
             except BadSnapshotPart as error:
                 statistics.faults += 1
                 bad_parts[error.part] = error.flaw
@@ -468,7 +469,11 @@ def _empty_cluster(
         recovery=recovery(options),
         reports_used=options.tells_running,
         limits=settings.limits,
-        roles=RolePlaces(settings.limits.all_roles, leaves_room=settings.roles_leave_room),
+        roles=RolePlaces(
+            settings.limits.all_roles,
+            leaves_room=settings.roles_leave_room,
+            reserved_for_ns=round(settings.roles_reserved_for * _NANOSECONDS),
+        ),
         whole_from=settings.whole_from,
         holds=BackfillHolds(
             settings.hold_for,

@@ -6,7 +6,7 @@ from typing import Any
 from allocator.cluster.agents.failover_recovery import FailoverRecovery
 from allocator.cluster.calls import PREPARE
 from allocator.cluster.cooperative import Cooperative
-from allocator.cluster.frameworks.role_places import PlaceRequest
+from allocator.cluster.frameworks.role_places import FormerPlaces, PlaceRequest
 from allocator.cluster.frameworks.subscription import read_subscription
 from allocator.cluster.input.errors import InvalidEvent
 from allocator.cluster.input.quarantine import Kind, ValidationError, describe_error
@@ -34,7 +34,7 @@ def fill_cluster(
     cluster: Cluster,
     snapshot: contract.Snapshot,
     before: Cluster,
-    places: Mapping[str, int],
+    places: FormerPlaces,
     without: Mapping[int, ValidationError],
 ) -> Cooperative[None]:
     """Apply a snapshot to an empty cluster. Parts that cannot be used are quarantined.
@@ -45,8 +45,7 @@ def fill_cluster(
         cluster: An empty cluster.
         snapshot: The master's whole state.
         before: The previous cluster, whose capacity is used in a failover recovery.
-        places: How many nodes of the role tree each framework occupied before, by
-            `role_places.digest` of the framework ID.
+        places: Nodes of the role tree that frameworks occupied before.
         without: Errors of the parts to leave out, by index of the part.
 
     Raises:
@@ -78,7 +77,7 @@ def fill_cluster(
 
 
 def _plan_roles(
-    cluster: Cluster, snapshot: contract.Snapshot, before: Mapping[str, int]
+    cluster: Cluster, snapshot: contract.Snapshot, before: FormerPlaces
 ) -> Cooperative[None]:
     """Decide which frameworks of a snapshot get the role-tree nodes that their roles need.
 
@@ -88,7 +87,7 @@ def _plan_roles(
     Args:
         cluster: The cluster to fill.
         snapshot: The master's whole state.
-        before: How many nodes each framework occupied before, by `role_places.digest` of its ID.
+        before: Nodes of the role tree that frameworks occupied before.
     """
     wishes = []
     for framework in snapshot.frameworks:
@@ -106,7 +105,7 @@ def _plan_roles(
     for agent in snapshot.agents:
         holding.update(allocation.framework_id for allocation in agent.running or agent.used)
         yield
-    cluster.roles.plan(wishes, before, holding)
+    cluster.roles.plan(wishes, before, holding, cluster.now_ns)
 
 
 def subject(call: str, message: Any) -> tuple[Kind, str]:  # noqa: ANN401 - any call of the contract

@@ -14,10 +14,15 @@ When a snapshot arrives, frameworks get places in this order:
 
 In the latter two groups, the principal with the fewest places is next each time. Its framework that
 requests the fewest places comes first. The master's order of frameworks does not matter.
+
+After a failover, frameworks come back one by one. If `reserved_for_ns` is set, the places of a
+framework that is not in the snapshot stay reserved for some time. Other frameworks cannot take
+reserved places.
 """
 
 from collections import Counter, deque
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from heapq import heapify, heappop, heappush
 from typing import NamedTuple
@@ -41,6 +46,16 @@ class PlaceRequest(NamedTuple):
     """Number of nodes that the framework's roles and their ancestors occupy."""
 
 
+@dataclass(frozen=True, slots=True)
+class FormerPlaces:
+    """Role-tree places that frameworks occupied before a snapshot."""
+
+    counted: Mapping[str, int] = field(default_factory=dict)
+    """Number of places that count towards the limit, by `digest` of the framework ID."""
+    reserved_until_ns: Mapping[str, int] = field(default_factory=dict)
+    """Time at which a reservation ends that had begun before, by `digest` of the framework ID."""
+
+
 class RolePlaces:
     """Counts the role-tree places that frameworks occupy, and decides on requests for more.
 
@@ -50,11 +65,18 @@ class RolePlaces:
         most: Maximum number of places of all frameworks together.
         leaves_room: True to limit each principal to half of the places that other principals leave.
             Frameworks with at most `FEW` places then do not count.
+        reserved_for_ns: Time in nanoseconds for which places stay reserved for frameworks that are
+            not back after a snapshot; 0 for no reservations.
     """
 
-    def __init__(self, most: int, *, leaves_room: bool) -> None:
+    def __init__(self, most: int, *, leaves_room: bool, reserved_for_ns: int = 0) -> None:
         self._most = most
         self.leaves_room = leaves_room
+        self._reserved_for_ns = reserved_for_ns
+        self._reserved: dict[str, int] = {}
+        """Number of reserved places, by `digest` of the framework ID."""
+        self._reserved_total = 0
+        self._reserved_until_ns: dict[str, int] = {}
         self._taken = 0
         self._by_principal: Counter[str] = Counter()
         self._by_framework: dict[str, int] = {}
@@ -73,15 +95,15 @@ class RolePlaces:
         if wish.places <= before:
             return None
         additional = self._counted(wish.places) - self._counted(before)
-        if additional <= 0:
+        reserved = self._reserved.get(digest(wish.framework), 0) if self._reserved else 0
+        if additional <= 0 or additional <= min(reserved, self._most - self._taken):
             return None
-        if self._taken + additional > self._most:
-            message = (
-                f"all frameworks together would have {self._taken + additional} roles, more than"
-            )
+        taken = self._taken + self._reserved_total - reserved
+        if taken + additional > self._most:
+            message = f"all frameworks together would have {taken + additional} roles, more than"
             return ValidationError("limit", f"{message} {self._most} (limits.all_roles)")
         own = self._by_principal[wish.principal]
-        available = self._most - (self._taken - own)
+        available = self._most - (taken - own)
         if self.leaves_room and 2 * (own + additional) > available:
             owner = f"of principal {wish.principal!r}" if wish.principal else "without a principal"
             message = f"frameworks {owner} would have {own + additional} roles, more than half of"
@@ -100,6 +122,8 @@ class RolePlaces:
         self._by_principal[wish.principal] += counted
         if counted and self.leaves_room:
             self._by_framework[digest(wish.framework)] = counted
+        if wish.places and self._reserved:
+            self._end_reservation(digest(wish.framework))
 
     def discard(self, wish: PlaceRequest) -> None:
         """Free the places of a framework that was removed or has changed its roles.
@@ -118,15 +142,56 @@ class RolePlaces:
         """Return each framework's number of places that count towards the limit.
 
         Keys are `digest` of the framework ID. The result is stored, so that frameworks keep their
-        places across a restart. It is empty unless `leaves_room` is set.
+        places across a restart. Reserved places are included. The result is empty unless
+        `leaves_room` is set.
         """
-        return dict(self._by_framework)
+        return self._reserved | self._by_framework
+
+    def former(self, counted: Mapping[str, int]) -> FormerPlaces:
+        """Return the places before a snapshot, with the ends of present reservations.
+
+        Args:
+            counted: Result of `counted`, possibly combined with that of another service.
+        """
+        return FormerPlaces(counted, self._reserved_until_ns)
+
+    def end_reservations(self, now_ns: int) -> None:
+        """End the reservations that have lasted long enough.
+
+        Args:
+            now_ns: The current time in nanoseconds.
+        """
+        if self._reserved and now_ns >= min(self._reserved_until_ns.values()):
+            ended = [name for name, end in self._reserved_until_ns.items() if end <= now_ns]
+            for name in ended:
+                self._end_reservation(name)
+
+    def _end_reservation(self, name: str) -> None:
+        self._reserved_total -= self._reserved.pop(name, 0)
+        self._reserved_until_ns.pop(name, None)
+
+    def _reserve(self, former: FormerPlaces, present: Collection[str], now_ns: int) -> None:
+        """Reserve the former places of frameworks that are not present.
+
+        Args:
+            former: The places before a snapshot.
+            present: `digest` of the IDs of frameworks in the snapshot.
+            now_ns: The time of the snapshot in nanoseconds.
+        """
+        latest = now_ns + self._reserved_for_ns
+        for name, counted in former.counted.items():
+            until_ns = min(former.reserved_until_ns.get(name, latest), latest)
+            if name not in present and until_ns > now_ns:
+                self._reserved[name] = counted
+                self._reserved_until_ns[name] = until_ns
+                self._reserved_total += counted
 
     def plan(
         self,
         wishes: Iterable[PlaceRequest],
-        before: Mapping[str, int],
+        before: FormerPlaces,
         holding: Collection[str] = (),
+        now_ns: int = 0,
     ) -> None:
         """Decide on the requests of all frameworks of a snapshot, before the frameworks are added.
 
@@ -134,15 +199,22 @@ class RolePlaces:
 
         Args:
             wishes: Requests of all frameworks of the snapshot.
-            before: Result of `counted` before the snapshot; these frameworks are served first.
+            before: Places before the snapshot; frameworks that had some are served first.
             holding: IDs of frameworks that hold resources; these are served second.
+            now_ns: The time of the snapshot in nanoseconds.
         """
-        planned = RolePlaces(self._most, leaves_room=self.leaves_room)
+        wishes = list(wishes)
+        present = {digest(wish.framework) for wish in wishes}
+        planned = RolePlaces(
+            self._most, leaves_room=self.leaves_room, reserved_for_ns=self._reserved_for_ns
+        )
+        self._reserve(before, present, now_ns)
+        planned._reserve(before, present, now_ns)
         holders, newcomers = list[PlaceRequest](), list[PlaceRequest]()
         for wish in sorted(wishes, key=lambda wish: (wish.places, wish.framework)):
             counted = self._counted(wish.places)
             if (
-                counted <= before.get(digest(wish.framework), 0)
+                counted <= before.counted.get(digest(wish.framework), 0)
                 and planned._taken + counted <= self._most
             ):
                 planned.put(wish)
