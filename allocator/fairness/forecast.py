@@ -3,12 +3,15 @@
 All forecasts follow from closed forms. Between changes a priority is a maximum of straight lines in
 the policy's time (SDRF paper, Eq. 13), and a commitment moves exponentially (Eq. 12). Hypothetical
 allocations are made on a copy of the pool, by the same operations as real allocations.
+
+Functions that return `Steps` are generators: they yield between steps of O(m²) for m resources, and
+after steps of O(n) for n users. Their return value is the forecast.
 """
 
 import math
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Generator, Hashable, Iterator, Sequence
 from itertools import pairwise
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from allocator.fairness.policies.policy import Policy
 from allocator.fairness.pool import Pool
@@ -22,6 +25,9 @@ _MOST_MEETINGS = 1000
 meetings."""
 
 User = TypeVar("User", bound=Hashable)
+Result = TypeVar("Result")
+Steps: TypeAlias = Generator[None, None, Result]
+"""A computation in steps, whose return value is the result."""
 
 
 class Passing(NamedTuple, Generic[User]):
@@ -64,7 +70,7 @@ class Cost(NamedTuple, Generic[User]):
     ends. None: not before the end of the forecast."""
 
 
-def passings(pool: Pool[User], user: User, until: float) -> list[Passing[User]]:
+def passings(pool: Pool[User], user: User, until: float) -> Steps[list[Passing[User]]]:
     """Return the times at which a user passes other users or is passed by them, soonest first.
 
     O(n · m²) for n users and m resources.
@@ -75,12 +81,14 @@ def passings(pool: Pool[User], user: User, until: float) -> list[Passing[User]]:
         until: End of the forecast, in the pool's time.
     """
     order = list(pool)
+    yield
     if user not in order:
         return []
     attribute, user_position = pool.attribute(user), order.index(user)
     span = pool.phase_at(pool.now), pool.phase_at(until)
     passages = []
     for position, candidate in enumerate(order):
+        yield
         if candidate != user:
             changes = _changes(
                 pool.policy, (attribute, pool.attribute(candidate)), span, user_position < position
@@ -119,7 +127,7 @@ def below_after(standing: Standing[User], tau: float | None, level: float) -> fl
 
 def turn(
     pool: Pool[User], user: User, demand: Quantities, tasks: int, until: float
-) -> ForecastTurn:
+) -> Steps[ForecastTurn]:
     """Forecast when further tasks of an active user can be allocated, if resources are free.
 
     Args:
@@ -129,12 +137,12 @@ def turn(
         tasks: Number of further tasks, at least 1.
         until: End of the forecast, in the pool's time.
     """
-    return turn_below([(pool, user)], demand, tasks, until)
+    return (yield from turn_below([(pool, user)], demand, tasks, until))
 
 
 def turn_below(
     levels: Sequence[tuple[Pool[User], User]], demand: Quantities, tasks: int, until: float
-) -> ForecastTurn:
+) -> Steps[ForecastTurn]:
     """Forecast when further tasks of a user in a role tree can be allocated.
 
     Resources are assumed to be free. A user is first in the tree if, at each level, the user or its
@@ -147,12 +155,18 @@ def turn_below(
         tasks: Number of tasks, at least 1.
         until: End of the forecast, in the pools' time.
     """
-    users_ahead = sum(list(pool).index(member) for pool, member in levels)
-    at_once = min(_at_once(pool, member, demand, tasks) for pool, member in levels)
-    after_allocation = [(pool.twin(), member) for pool, member in levels]
-    for pool, member in after_allocation:
-        pool.allocate(member, demand.times(tasks - 1), times=tasks - 1)
-    return ForecastTurn(users_ahead, at_once, _first_after(after_allocation, until))
+    users_ahead, at_once, after_allocation = 0, tasks, []
+    for pool, member in levels:
+        users_ahead += list(pool).index(member)
+        yield
+        at_once = min(at_once, _at_once(pool, member, demand, tasks))
+        yield
+        twin = pool.twin()
+        twin.allocate(member, demand.times(tasks - 1), times=tasks - 1)
+        after_allocation.append((twin, member))
+        yield
+    first_after = yield from _first_after(after_allocation, until)
+    return ForecastTurn(users_ahead, at_once, first_after)
 
 
 def _at_once(pool: Pool[User], user: User, demand: Quantities, tasks: int) -> int:
@@ -185,7 +199,7 @@ def _at_once(pool: Pool[User], user: User, demand: Quantities, tasks: int) -> in
 
 def cost(
     pool: Pool[User], user: User, burst: Quantities, seconds: float, until: float
-) -> Cost[User]:
+) -> Steps[Cost[User]]:
     """Forecast how a larger allocation for some time affects a user later.
 
     The resources of the burst are assumed to be free.
@@ -197,13 +211,19 @@ def cost(
         seconds: Duration of the burst.
         until: End of the forecast, in the pool's time.
     """
-    with_burst, without = pool.twin(), pool.twin()
+    with_burst = pool.twin()
+    yield
+    without = pool.twin()
+    yield
     end = pool.now + seconds
     with_burst.allocate(user, burst)
     with_burst.advance(end)
     with_burst.release(user, burst)
     without.advance(end)
-    burst_standing, plain_standing = with_burst.standing(user), without.standing(user)
+    burst_standing = with_burst.standing(user)
+    yield
+    plain_standing = without.standing(user)
+    yield
     excess = max(
         (
             burst_standing.commitments.get(name, 0.0) - plain_standing.commitments.get(name, 0.0)
@@ -215,17 +235,13 @@ def cost(
     if excess > NOTICEABLE:
         tau = pool.policy.tau
         recovered = None if tau is None else tau * math.log(excess / NOTICEABLE)
-    return Cost(
-        burst_standing.commitment,
-        plain_standing.commitment,
-        recovered,
-        _overtaken(with_burst, without, user, until),
-    )
+    overtaken = yield from _overtaken(with_burst, without, user, until)
+    return Cost(burst_standing.commitment, plain_standing.commitment, recovered, overtaken)
 
 
 def _overtaken(
     with_burst: Pool[User], without: Pool[User], user: User, until: float
-) -> list[tuple[User, float | None]]:
+) -> Steps[list[tuple[User, float | None]]]:
     """Return the users that a burst causes to be ranked before the user of the burst.
 
     A burst is an allocation beyond the present one for a limited time.
@@ -240,14 +256,17 @@ def _overtaken(
         Each of these users, and the seconds from the end of the burst until the burst's user passes
         it. None: this does not happen before `until`.
     """
-    burst_order, plain_order = list(with_burst), list(without)
+    burst_order = list(with_burst)
+    yield
+    plain_order = list(without)
+    yield
     if user not in burst_order:
         return []
     overtaking = set(burst_order[: burst_order.index(user)]) - set(
         plain_order[: plain_order.index(user)]
     )
     seconds_until_passed: dict[User, float] = {}
-    for passing in passings(with_burst, user, until):
+    for passing in (yield from passings(with_burst, user, until)):
         seconds_until_passed.setdefault(passing.passed, passing.when - with_burst.now)
     return [
         (overtaker, seconds_until_passed.get(overtaker))
@@ -256,7 +275,7 @@ def _overtaken(
     ]
 
 
-def _first_after(levels: Sequence[tuple[Pool[User], User]], until: float) -> float | None:
+def _first_after(levels: Sequence[tuple[Pool[User], User]], until: float) -> Steps[float | None]:
     """Return the seconds until, at each level of the role tree, the member is first in its pool.
 
     Args:
@@ -268,7 +287,8 @@ def _first_after(levels: Sequence[tuple[Pool[User], User]], until: float) -> flo
     for level, (pool, member) in enumerate(levels):
         order = list(pool)
         preceding_members.update((level, preceding) for preceding in order[: order.index(member)])
-        changes += [(passing.when, level, passing) for passing in passings(pool, member, until)]
+        upcoming = yield from passings(pool, member, until)
+        changes += [(passing.when, level, passing) for passing in upcoming]
     if not preceding_members:
         return 0.0
     for when, level, passing in sorted(changes, key=lambda change: change[0]):

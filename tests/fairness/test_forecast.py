@@ -7,9 +7,10 @@ from collections.abc import Callable
 import pytest
 
 from allocator.fairness import policies
-from allocator.fairness.forecast import NOTICEABLE, Passing, below_after, cost, passings, turn
+from allocator.fairness.forecast import NOTICEABLE, Passing, below_after
 from allocator.fairness.pool import Pool
 from allocator.fairness.quantities import Quantities
+from tests.fairness.forecasts import forecast_cost, forecast_passings, forecast_turn
 
 CAPACITY = Quantities.parse("cpus:100;mem:100;gpus:100")
 HALF_LIFE = 600.0
@@ -88,13 +89,13 @@ def test_forecast_passings_equal_those_of_a_slow_search(
     seed: int, policy: str, parameters: dict[str, object]
 ) -> None:
     pool = drawn(seed, policy, parameters, users=5)
-    predicted = passings(pool, "u0", pool.now + HORIZON)
+    predicted = forecast_passings(pool, "u0", pool.now + HORIZON)
     expected = slow(pool, "u0")
     assert [passing[1:] for passing in predicted] == [passing[1:] for passing in expected]
     assert [passing.when for passing in predicted] == pytest.approx(
         [passing.when for passing in expected]
     )
-    assert passings(pool, "u0", pool.now) == []
+    assert forecast_passings(pool, "u0", pool.now) == []
 
 
 @pytest.mark.parametrize(
@@ -107,16 +108,16 @@ def test_a_passing_is_forecast_until_it_has_happened(policy: str, waiting: float
     for seed in range(12):
         pool = drawn(seed, policy, parameters, now=0.0, waiting=waiting)
         until = pool.now + 5 * HORIZON
-        predicted = passings(pool, "u0", until)
+        predicted = forecast_passings(pool, "u0", until)
         foretold += len(predicted)
         for number, passing in enumerate(predicted):
             assert pool.now < passing.when < until
             if policy == "dynamic-drf":  # its time is that of the pool
-                assert passings(pool, "u0", passing.when) == predicted[:number]
+                assert forecast_passings(pool, "u0", passing.when) == predicted[:number]
             for when in (passing.when - 1.0, passing.when):  # forecast early, except for rounding
                 later = pool.twin()
                 later.advance(max(when, pool.now))
-                still = [passing[1:] for passing in passings(later, "u0", until)]
+                still = [passing[1:] for passing in forecast_passings(later, "u0", until)]
                 behind = sum(passing.when < later.now for passing in predicted)
                 come = list(later).index(passing.passing) < list(later).index(passing.passed)
                 assert still == [
@@ -128,7 +129,7 @@ def test_a_passing_is_forecast_until_it_has_happened(policy: str, waiting: float
 def test_random_pools_have_passings_to_forecast() -> None:
     counts = [
         len(
-            passings(
+            forecast_passings(
                 pool := drawn(seed, "sdrf", {"half_life": HALF_LIFE}), "u0", pool.now + HORIZON
             )
         )
@@ -166,7 +167,7 @@ def test_the_number_of_tasks_at_once_equals_that_of_single_allocations(
     newcomer = pool.twin()
     newcomer.add("new", weight=2.0)
     newcomer.set_active("new", True)
-    forecast = turn(newcomer, "new", demand, tasks, pool.now + HORIZON)
+    forecast = forecast_turn(newcomer, "new", demand, tasks, pool.now + HORIZON)
     given, giving = 0, newcomer.twin()
     while given < tasks and giving.minimum() == "new":
         giving.allocate("new", demand)
@@ -194,7 +195,7 @@ def test_the_forecast_cost_of_a_burst_equals_the_later_cost(seed: int) -> None:
     pool = drawn(seed, "sdrf", {"half_life": HALF_LIFE})
     burst, seconds = Quantities.parse("cpus:30"), 1200.0
     before = pool.standings()
-    forecast = cost(pool, "u0", burst, seconds, pool.now + seconds + HORIZON)
+    forecast = forecast_cost(pool, "u0", burst, seconds, pool.now + seconds + HORIZON)
     assert pool.standings() == before  # A forecast changes nothing.
     really, otherwise = pool.twin(), pool.twin()
     really.allocate("u0", burst)
@@ -246,7 +247,7 @@ def test_the_forecast_turn_of_any_users_tasks_equals_that_of_a_slow_search(
     for seed in range(4):
         pool = drawn(seed, policy, {"half_life": HALF_LIFE} if policy == "sdrf" else {})
         for user in pool:
-            forecast = turn(pool, user, demand, tasks, pool.now + HORIZON)
+            forecast = forecast_turn(pool, user, demand, tasks, pool.now + HORIZON)
             assert forecast.ahead == list(pool).index(user)
             giving, given = pool.twin(), 0
             while given < tasks and giving.minimum() == user:
@@ -267,7 +268,7 @@ def test_of_equal_users_the_first_in_the_pool_has_the_first_turn(others: str) ->
             pool.set_active(member, True)
             pool.allocate(member, Quantities.parse("cpus:1"))
         first = user == min(others)
-        at_once = turn(pool, user, Quantities.parse("cpus:1"), 3, pool.now).at_once
+        at_once = forecast_turn(pool, user, Quantities.parse("cpus:1"), 3, pool.now).at_once
         assert at_once == (1 if first else 0)
 
 
@@ -285,7 +286,7 @@ def test_turns_of_users_with_equal_shares_equal_those_of_single_allocations(seed
         while given < tasks and giving.minimum() == user:
             giving.allocate(user, one_cpu)
             given += 1
-        forecast = turn(pool, user, one_cpu, tasks, pool.now + HORIZON)
+        forecast = forecast_turn(pool, user, one_cpu, tasks, pool.now + HORIZON)
         assert forecast.at_once == given
         assert forecast.first_after == (0.0 if given == tasks else None)
 
@@ -317,7 +318,7 @@ def test_the_turn_comes_when_the_last_preceding_user_has_been_passed(
 ) -> None:
     pool: Pool[str] = Pool(policies.create("dynamic-drf", {}), capacity=CAPACITY)
     has_had(pool, users)
-    forecast = turn(pool, "u", Quantities.parse("cpus:1"), 2, pool.now + 2000.0)
+    forecast = forecast_turn(pool, "u", Quantities.parse("cpus:1"), 2, pool.now + 2000.0)
     assert forecast.first_after == (None if turn_after is None else pytest.approx(turn_after))
 
 
@@ -329,7 +330,7 @@ def test_users_overtaken_because_of_a_burst_lead_until_the_forecast_time(
     for seed in range(6):
         pool = drawn(seed, "sdrf", {"half_life": HALF_LIFE})
         burst = Quantities({"cpus": 1000 * cpus})
-        forecast = cost(pool, "u0", burst, 600.0, pool.now + 600.0 + HORIZON)
+        forecast = forecast_cost(pool, "u0", burst, 600.0, pool.now + 600.0 + HORIZON)
         really, otherwise = pool.twin(), pool.twin()
         really.allocate("u0", burst)
         for twin in (really, otherwise):
@@ -349,7 +350,7 @@ def test_users_overtaken_because_of_a_burst_lead_until_the_forecast_time(
 def test_under_a_policy_without_memory_a_burst_costs_nothing(capacity: Quantities) -> None:
     pool: Pool[str] = Pool(policies.create("drf", {}), capacity=capacity)
     pool.add("a")
-    forecast = cost(pool, "a", Quantities.parse("cpus:1"), 60.0, 600.0)
+    forecast = forecast_cost(pool, "a", Quantities.parse("cpus:1"), 60.0, 600.0)
     assert forecast == (0.0, 0.0, 0.0, [])
     assert below_after(pool.standing("a"), None, 0.01) == 0.0
 

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from allocator.fairness import policies
-from allocator.fairness.forecast import passings
 from allocator.fairness.machines import Machines
 from allocator.fairness.pool import Pool
 from allocator.fairness.quantities import Quantities
+from tests.fairness.forecasts import forecast_passings
 
 CAPACITY = Quantities.parse("cpus:100;mem:200")
 TASKS = [Quantities.parse(text) for text in ("cpus:1;mem:3", "cpus:4;mem:1", "cpus:2;disk:1")]
@@ -169,7 +169,7 @@ def crossings(pool: Pool[str]) -> Found:
 
 def forecast(pool: Pool[str]) -> Found:
     user = min(pool.users())
-    return [part for passing in passings(pool, user, pool.now + 50.0) for part in passing]
+    return [part for passing in forecast_passings(pool, user, pool.now + 50.0) for part in passing]
 
 
 def values(pool: Pool[str]) -> Found:

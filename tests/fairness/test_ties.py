@@ -6,11 +6,11 @@ from collections import Counter
 import pytest
 
 from allocator.fairness import policies
-from allocator.fairness.forecast import passings
 from allocator.fairness.pool import Pool
 from allocator.fairness.priorities import NEAR, Level
 from allocator.fairness.quantities import Quantities
 from allocator.fairness.sorter_snapshot import SorterSnapshot
+from tests.fairness.forecasts import forecast_passings
 
 CAPACITY = Quantities.parse("cpus:8;mem:8")
 ONE = Quantities.parse("cpus:1;mem:1")
@@ -287,13 +287,13 @@ def test_the_order_changes_at_a_crossing_and_not_before(
             pool.set_demand(user, ONE)
         pool.allocate("a", ONE.times(2))
         pool.set_commitment("b", 0.5)
-        [passing] = passings(pool, "b", start + 1e5)
+        [passing] = forecast_passings(pool, "b", start + 1e5)
         assert passing[1:] == ("b", "a")
         assert round(passing.when - start, 3) == 3600.0
         for later, first in ((0.0, "a"), (3599.999, "a"), (3600.0, "b"), (3600.001, "b")):
             pool.advance(start + later)
             assert order(pool)[0] == first, later
-            assert len(passings(pool, "b", start + 1e5)) == (first == "a")
+            assert len(forecast_passings(pool, "b", start + 1e5)) == (first == "a")
 
 
 @pytest.mark.parametrize("policy", ["drf", "cmmf", "yarn-fair", "drfh", "per-machine-drf"])

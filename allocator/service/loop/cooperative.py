@@ -1,8 +1,10 @@
 """Long work in short slices, so that the event loop can run other tasks between two slices."""
 
 import asyncio
+import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import CancelledError
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from typing import Generic, TypeAlias, TypeVar
 
@@ -67,13 +69,22 @@ async def run_in_slices(
         await asyncio.sleep(rest * spent)
 
 
-def run_in_thread(work: Work[T]) -> T:
+def run_in_thread(work: Work[T], stop: threading.Event | None = None) -> T:
     """Run cooperative work to its end in the calling worker thread, and return the result.
 
     The thread sleeps regularly, and so releases Python's interpreter lock. Otherwise the event
     loop's thread would wait for this lock after each receive or send.
+
+    Args:
+        work: The cooperative work.
+        stop: Ends the work early once it is set; None: the work runs to its end.
+
+    Raises:
+        concurrent.futures.CancelledError: the work was ended early.
     """
     while True:
+        if stop is not None and stop.is_set():
+            raise CancelledError
         until = time.perf_counter() + _BURST
         while time.perf_counter() < until:
             try:

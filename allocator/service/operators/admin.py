@@ -13,9 +13,10 @@ from allocator.service.loop.cooperative import SharedComputation, Work, run_in_s
 from allocator.service.loop.engine_lock import EngineLock
 from allocator.service.operators import accounts
 from allocator.service.operators.forecast import (
+    Forecasts,
     InvalidQuestionError,
+    TooManyForecastsError,
     UnknownUserError,
-    answer_forecast,
 )
 from allocator.service.operators.grpc_errors import LONGEST, abort, require_names
 from allocator.service.operators.messages import message
@@ -62,6 +63,7 @@ class Admin(AdminServicer):
         self._statistics = waits.statistics
         self._accountant = accountant
         self._shadows = Shadows({}) if shadows is None else shadows
+        self._forecasts = Forecasts(engine, self._engine_lock)
         self._longest_name = engine.settings.limits.name
         self._rows = SharedComputation(lambda: run_in_slices(self._read_rows(), self._engine_lock))
         self._shares = SharedComputation(
@@ -136,7 +138,9 @@ class Admin(AdminServicer):
         """
         await require_names(context, [request.user], self._longest_name)
         try:
-            reply = await answer_forecast(self._engine, request, self._engine_lock)
+            reply = await self._forecasts.answer(request)
+        except TooManyForecastsError as error:
+            await abort(context, grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
         except UnknownUserError as error:
             await abort(context, grpc.StatusCode.NOT_FOUND, str(error))
         except InvalidQuestionError as error:

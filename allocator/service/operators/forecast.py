@@ -5,7 +5,9 @@ A *passing* is an instant at which one user overtakes another user in the policy
 
 import asyncio
 import math
+import threading
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -14,10 +16,10 @@ import grpc
 from allocator.cluster.engine import Engine
 from allocator.contract import admin_pb2 as admin
 from allocator.fairness.bounds import LARGEST_WEIGHT, LEAST_WEIGHT
-from allocator.fairness.forecast import Passing, below_after, cost, passings, turn_below
+from allocator.fairness.forecast import Cost, Passing, below_after, cost, passings, turn_below
 from allocator.fairness.pool import Pool
 from allocator.fairness.quantities import Quantities
-from allocator.service.loop.cooperative import Work, run_in_slices
+from allocator.service.loop.cooperative import Work, run_in_slices, run_in_thread
 from allocator.service.loop.engine_lock import EngineLock
 from allocator.service.show.explanations import PASSED_OVER, words_of_gaps
 from allocator.service.show.formatting import called, counted, duration
@@ -25,6 +27,8 @@ from allocator.service.show.formatting import called, counted, duration
 MOST_PASSINGS = 100
 """Maximum number of passings in one reply; later passings are left out."""
 MOST_TASKS = 1_000_000
+MOST_WAITING = 8
+"""Maximum number of forecasts that are computed or wait at the same time."""
 LONGEST = 366 * 86400.0
 """Maximum horizon of a forecast and maximum length of a burst, in seconds."""
 _CONSTANTS = 4.0
@@ -44,35 +48,76 @@ class UnknownUserError(InvalidQuestionError):
     """The forecast request names an unknown user."""
 
 
-async def answer_forecast(
-    engine: Engine, request: admin.ForecastRequest, engine_lock: EngineLock
-) -> admin.ForecastReply:
-    """Answer a forecast request.
+class TooManyForecastsError(Exception):
+    """So many forecasts wait already that a further one is refused."""
 
-    The event loop's thread only copies the necessary state. Another thread computes the answer.
+
+class Forecasts:
+    """Answers forecast requests, one at a time.
+
+    The event loop's thread only copies the necessary state. One other thread computes the answers,
+    in short bursts, so that many requests together take a bounded part of the processor's time.
 
     Args:
         engine: The engine to read.
-        request: The user, and what to forecast for it.
         engine_lock: Lock that is acquired before the engine is read.
-
-    Raises:
-        InvalidQuestionError: the question cannot be answered.
     """
-    async with engine_lock:
-        demand = _demand(request, engine)
-    survey = await run_in_slices(_survey_agents(engine, request.user, demand), engine_lock)
-    async with engine_lock:
-        levels = [(level.pool.twin(), level.member) for level in engine.path(request.user)]
-        newcomer = not levels
-        if newcomer and (not request.tasks or "/" in request.user):
-            raise UnknownUserError(
-                f"user {request.user} was forgotten while the service computed this forecast"
+
+    def __init__(self, engine: Engine, engine_lock: EngineLock) -> None:
+        self._engine = engine
+        self._engine_lock = engine_lock
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="forecast")
+        self._turn = asyncio.Lock()
+        self._waiting = 0
+        """Number of requests that are being answered or wait."""
+
+    async def answer(self, request: admin.ForecastRequest) -> admin.ForecastReply:
+        """Answer a forecast request. If the caller is cancelled, the computation ends soon.
+
+        Raises:
+            InvalidQuestionError: the question cannot be answered.
+            TooManyForecastsError: `MOST_WAITING` requests are being answered or wait.
+        """
+        if self._waiting >= MOST_WAITING:
+            raise TooManyForecastsError(
+                f"{self._waiting} forecasts are being computed already; ask again later"
             )
-        if newcomer:
-            levels = [(engine.pool.twin(), request.user)]
-        question = _Question(request, levels, demand, survey, newcomer=newcomer)
-    return await asyncio.to_thread(question.answer)
+        self._waiting += 1
+        try:
+            async with self._turn:
+                question = await self._copy_state(request)
+                return await self._compute(question.answer())
+        finally:
+            self._waiting -= 1
+
+    async def _copy_state(self, request: admin.ForecastRequest) -> "_Question":
+        """Return a request together with copies of the state that its answer depends on."""
+        engine, engine_lock, user = self._engine, self._engine_lock, request.user
+        async with engine_lock:
+            demand = _demand(request, engine)
+            _check(request, engine.pool.capacity)
+        survey = await run_in_slices(_survey_agents(engine, user, demand), engine_lock)
+        async with engine_lock:
+            levels = [(level.pool.twin(), level.member) for level in engine.path(user)]
+            newcomer = not levels
+            if newcomer and (not request.tasks or "/" in user):
+                raise UnknownUserError(
+                    f"user {user} was forgotten while the service computed this forecast"
+                )
+            if newcomer:
+                levels = [(engine.pool.twin(), user)]
+            return _Question(request, levels, demand, survey, newcomer=newcomer)
+
+    async def _compute(self, work: Work[admin.ForecastReply]) -> admin.ForecastReply:
+        """Run work in the thread of forecasts; end it early if the caller is cancelled."""
+        stop = threading.Event()
+        running = asyncio.get_running_loop().run_in_executor(
+            self._thread, run_in_thread, work, stop
+        )
+        try:
+            return await running
+        finally:
+            stop.set()
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,28 +208,29 @@ class _Question:
         self._survey = survey
         self._newcomer = newcomer
         self._horizon = _horizon(request.horizon, self._pool.policy.tau)
-        self._check()
+        if request.HasField("weight") and not newcomer:
+            raise InvalidQuestionError(f"{request.user} is known, and has a weight")
 
-    def answer(self) -> admin.ForecastReply:
-        """Return the answer, in numbers and in sentences; called in a worker thread."""
+    def answer(self) -> Work[admin.ForecastReply]:
+        """Return the answer, in numbers and in sentences; run in a worker thread."""
         request, pool, user = self._request, self._pool, self._user
         if self._newcomer:
             pool.add(user, weight=request.weight if request.HasField("weight") else 1.0)
         was_active = pool.standing(user).active
-        passed_over = self._pass_over()
+        yield
+        passed_over = yield from self._pass_over()
         reply = admin.ForecastReply(
             assumptions=self._assumptions(passed_over), passed_over=passed_over[:MOST_PASSINGS]
         )
         until = pool.now + self._horizon
-        upcoming = [passing for level in self._levels for passing in passings(*level, until)]
-        for passing in sorted(upcoming, key=lambda passing: passing.when)[:MOST_PASSINGS]:
+        for passing in (yield from self._upcoming(until)):
             reply.passings.append(_passing(passing, pool.now))
         if request.HasField("below"):
             after = below_after(pool.standing(user), pool.policy.tau, request.below)
             if after is not None:
                 reply.below_after = after
         if self._demand is not None:
-            next_turn = turn_below(self._levels, self._demand, request.tasks, until)
+            next_turn = yield from turn_below(self._levels, self._demand, request.tasks, until)
             ever = self._survey.most > 0
             reply.wait.CopyFrom(
                 admin.Wait(
@@ -198,7 +244,9 @@ class _Question:
             )
         if request.burst:
             burst, seconds = _amounts(request.burst), request.burst_seconds
-            costs = [cost(*level, burst, seconds, until + seconds) for level in self._levels]
+            costs = list[Cost[str]]()
+            for level in self._levels:
+                costs.append((yield from cost(*level, burst, seconds, until + seconds)))
             own_cost = costs[-1]
             reply.cost.CopyFrom(
                 admin.Cost(
@@ -222,7 +270,14 @@ class _Question:
             reply.words.append(f"{called(user)} {self._survey.gaps}")
         return reply
 
-    def _pass_over(self) -> list[str]:
+    def _upcoming(self, until: float) -> Work[list[Passing[str]]]:
+        """Return the first passings at all levels of the role tree, soonest first."""
+        upcoming = list[Passing[str]]()
+        for level in self._levels:
+            upcoming += yield from passings(*level, until)
+        return sorted(upcoming, key=lambda passing: passing.when)[:MOST_PASSINGS]
+
+    def _pass_over(self) -> Work[list[str]]:
         """Leave users that no agent could serve out of the forecast, and return their names.
 
         The user for which the forecast is requested and its parents are never left out.
@@ -232,42 +287,11 @@ class _Question:
             pool.set_active(member, True)
             unserved = [sibling for sibling in pool if sibling in self._survey.passed_over]
             for sibling in unserved:
+                yield
                 if sibling != member:
                     pool.set_active(sibling, False)
                     passed_over.append(sibling)
         return passed_over
-
-    def _check(self) -> None:
-        request, capacity = self._request, self._pool.capacity
-        if request.tasks > MOST_TASKS:
-            raise InvalidQuestionError(
-                f"{request.tasks} tasks are too many; ask for at most {MOST_TASKS:,}"
-            )
-        weight = request.weight if request.HasField("weight") else 1.0
-        if not LEAST_WEIGHT <= weight <= LARGEST_WEIGHT:
-            raise InvalidQuestionError(
-                f"weight {weight:g} is not a number from {LEAST_WEIGHT:g} to {LARGEST_WEIGHT:g}"
-            )
-        if request.HasField("weight") and not self._newcomer:
-            raise InvalidQuestionError(
-                f"user {request.user} has a weight already; leave out --weight, which is for a new "
-                "user"
-            )
-        if request.HasField("below") and not request.below > 0.0:
-            raise InvalidQuestionError(
-                "a commitment never falls to 0; give --below a level above 0"
-            )
-        for kind, request_amounts in (("task", request.demand), ("burst", request.burst)):
-            amounts = _amounts(request_amounts)
-            if amounts and not capacity.contains(amounts):
-                raise InvalidQuestionError(
-                    f"a {kind} of {amounts} is larger than the whole cluster, which has {capacity}"
-                )
-        if request.burst and not 0.0 < request.burst_seconds <= LONGEST:
-            raise InvalidQuestionError(
-                f"a burst of {request.burst_seconds:g} s is too short or too long; give --for a "
-                f"duration of at most {LONGEST / 86400:.0f} days"
-            )
 
     def _assumptions(self, passed_over: list[str]) -> list[str]:
         pool = self._pool
@@ -297,6 +321,40 @@ class _Question:
                 f"The policy {pool.policy.name} keeps no commitments for past over-use."
             )
         return assumptions
+
+
+def _check(request: admin.ForecastRequest, capacity: Quantities) -> None:
+    """Check the parts of a request that do not depend on its user.
+
+    Args:
+        request: The request.
+        capacity: The total resources of the cluster.
+
+    Raises:
+        InvalidQuestionError: the request is not valid.
+    """
+    if request.tasks > MOST_TASKS:
+        raise InvalidQuestionError(
+            f"{request.tasks} tasks are too many; ask for at most {MOST_TASKS:,}"
+        )
+    weight = request.weight if request.HasField("weight") else 1.0
+    if not LEAST_WEIGHT <= weight <= LARGEST_WEIGHT:
+        raise InvalidQuestionError(
+            f"weight {weight:g} is not a number from {LEAST_WEIGHT:g} to {LARGEST_WEIGHT:g}"
+        )
+    if request.HasField("below") and not request.below > 0.0:
+        raise InvalidQuestionError("a commitment never falls to 0; give --below a level above 0")
+    for kind, request_amounts in (("task", request.demand), ("burst", request.burst)):
+        amounts = _amounts(request_amounts)
+        if amounts and not capacity.contains(amounts):
+            raise InvalidQuestionError(
+                f"a {kind} of {amounts} is larger than the whole cluster, which has {capacity}"
+            )
+    if request.burst and not 0.0 < request.burst_seconds <= LONGEST:
+        raise InvalidQuestionError(
+            f"a burst of {request.burst_seconds:g} s is too short or too long; give --for a "
+            f"duration of at most {LONGEST / 86400:.0f} days"
+        )
 
 
 def _horizon(seconds: float, tau: float | None) -> float:

@@ -2,6 +2,8 @@
 
 import asyncio
 import random
+import threading
+from collections.abc import Generator
 from dataclasses import dataclass
 
 import pytest
@@ -12,7 +14,12 @@ from allocator.contract import admin_pb2 as admin
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
 from allocator.service.loop.engine_lock import EngineLock
-from allocator.service.operators.forecast import answer_forecast
+from allocator.service.operators.forecast import (
+    MOST_WAITING,
+    Forecasts,
+    InvalidQuestionError,
+    TooManyForecastsError,
+)
 from allocator.service.show.explain import explain, users_before
 from allocator.service.show.explanations import ExplanationFacts
 from allocator.service.show.shares import user_shares
@@ -40,7 +47,7 @@ class Played:
 
     def forecast(self, user: str, tasks: int) -> admin.ForecastReply:
         request = admin.ForecastRequest(user=user, tasks=tasks, demand={"cpus": 1.0})
-        return asyncio.run(answer_forecast(self.master.engine, request, EngineLock()))
+        return asyncio.run(Forecasts(self.master.engine, EngineLock()).answer(request))
 
     def free(self, slot: int) -> list[Offered]:
         """Activate a slot agent, without changing any allocation; return the offers."""
@@ -182,7 +189,7 @@ def test_a_task_too_large_for_every_agent_has_no_predicted_turn() -> None:
     master = branch()
     master.send(framework("huge", "cpus:32"))
     request = admin.ForecastRequest(user="huge", tasks=1)
-    forecast = asyncio.run(answer_forecast(master.engine, request, EngineLock()))
+    forecast = asyncio.run(Forecasts(master.engine, EngineLock()).answer(request))
     assert (forecast.wait.at_once, forecast.wait.most, forecast.wait.HasField("first_after")) == (
         0,
         0,
@@ -191,7 +198,7 @@ def test_a_task_too_large_for_every_agent_has_no_predicted_turn() -> None:
     assert "No agent could hold such a task, even if no other task ran there." in forecast.words
     assert "no agent could serve it" in forecast.words[0]
     second_forecast = asyncio.run(
-        answer_forecast(master.engine, admin.ForecastRequest(user="A", tasks=1), EngineLock())
+        Forecasts(master.engine, EngineLock()).answer(admin.ForecastRequest(user="A", tasks=1))
     )
     assert (second_forecast.wait.ahead, list(second_forecast.passed_over)) == (0, ["huge"])
     assert any(
@@ -217,8 +224,73 @@ def test_a_task_kept_out_by_smaller_tasks_is_reported_with_settings_that_help() 
     master.add_agent("s1", "cpus:4;mem:64")
     master.send(framework("large", "cpus:4"))
     request = admin.ForecastRequest(user="large", tasks=1)
-    words = " ".join(asyncio.run(answer_forecast(master.engine, request, EngineLock())).words)
+    words = " ".join(asyncio.run(Forecasts(master.engine, EngineLock()).answer(request)).words)
     assert "smaller tasks may fill every gap" in words
     assert 'offers.hold_for = "one"' in words
     assert 'offers.allocation = "batch"' in words
     assert "smaller" not in " ".join(Played(master, set()).forecast("small", 1).words)
+
+
+def test_one_thread_computes_all_forecasts_and_ends_a_computation_without_a_caller() -> None:
+    forecasts = Forecasts(crowded().engine, EngineLock())
+    steps, threads = list[int](), set[int]()
+
+    def endless() -> Generator[None, None, admin.ForecastReply]:
+        while True:
+            steps.append(0)
+            threads.add(threading.get_ident())
+            yield
+
+    async def scenario() -> None:
+        computing = [asyncio.create_task(forecasts._compute(endless())) for _ in range(3)]
+        while not steps:  # noqa: ASYNC110 - another thread adds to the list
+            await asyncio.sleep(0.01)
+        for task in computing:
+            task.cancel()
+        await asyncio.wait(computing)
+        reply = await forecasts.answer(admin.ForecastRequest(user="a"))  # the thread is free
+        assert reply.assumptions
+        done = len(steps)
+        await asyncio.sleep(0.01)
+        assert len(steps) == done
+
+    asyncio.run(scenario())
+    assert len(threads) == 1
+    assert threading.get_ident() not in threads
+
+
+def test_further_forecasts_are_refused_while_many_wait() -> None:
+    forecasts = Forecasts(crowded().engine, EngineLock())
+    request = admin.ForecastRequest(user="a")
+
+    async def scenario() -> None:
+        async with forecasts._turn:
+            waiting = [asyncio.create_task(forecasts.answer(request)) for _ in range(MOST_WAITING)]
+            await asyncio.sleep(0)
+            with pytest.raises(TooManyForecastsError, match="ask again later"):
+                await forecasts.answer(request)
+            waiting.pop().cancel()
+            await asyncio.sleep(0)
+            waiting.append(asyncio.create_task(forecasts.answer(request)))
+        assert all(reply.assumptions for reply in await asyncio.gather(*waiting))
+
+    asyncio.run(scenario())
+
+
+def test_a_task_of_unknown_resources_is_refused_before_the_agents_are_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    engine = crowded().engine
+    monkeypatch.setattr(engine, "survey", None)
+    demand = {f"resource-{number}": 1.0 for number in range(5000)}
+    request = admin.ForecastRequest(user="a", tasks=1, demand=demand)
+    with pytest.raises(InvalidQuestionError, match="the whole cluster has"):
+        asyncio.run(Forecasts(engine, EngineLock()).answer(request))
+
+
+def crowded() -> MasterSide:
+    master = MasterSide("sdrf", {"half_life": 60.0})
+    for role in "ab":
+        master.add_framework(f"f-{role}", role)
+    master.add_agent("s1", "cpus:4;mem:512")
+    return master
