@@ -42,6 +42,12 @@ MASTER_CALLS = 4
 """Maximum number of concurrent calls per connection on a port of masters; a master needs one."""
 LOOK_EVERY = 1.0
 """Minimum seconds between two checks whether the TLS files have changed."""
+LARGEST_HEADERS = 2048
+"""Maximum size of a call's headers in bytes; each header counts with its name and 32 more bytes.
+
+Clients of Longshare send about 600 bytes. gRPC reads headers before rights are checked, so
+anybody could fill memory with calls that begin and are reset at once.
+"""
 _NO_COMPRESSION = 1
 """gRPC's bit set of accepted compressions, with only "no compression" set.
 
@@ -134,6 +140,8 @@ async def _port(
         options=[
             ("grpc.max_receive_message_length", largest),
             ("grpc.max_send_message_length", section.largest_message),
+            ("grpc.max_metadata_size", LARGEST_HEADERS),
+            ("grpc.absolute_max_metadata_size", LARGEST_HEADERS),
             ("grpc.so_reuseport", 0),  # a second service on the same port must fail
             ("grpc.keepalive_time_ms", round(KEEPALIVE * 1000)),
             ("grpc.keepalive_timeout_ms", round(KEEPALIVE * 500)),

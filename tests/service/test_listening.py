@@ -87,3 +87,30 @@ def test_tls_files_are_read_once_a_second_however_many_connect(
         for _ in range(100):
             assert renewed[0]() is None
     assert reads == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "shared"), [("address", None), ("address", True), ("operators", False)]
+)
+def test_calls_with_large_headers_are_refused_by_the_transport(
+    tmp_path: Path, name: str, *, shared: bool | None
+) -> None:
+    limits = None
+    if shared is not None:
+        limits = RequestLimits(Rights(None), lambda _context, _reason: None, shared=shared)
+    address = f"unix://{tmp_path}/s"
+
+    async def call(size: int) -> tuple[grpc.StatusCode, str]:
+        async with grpc.aio.insecure_channel(address) as channel:
+            method: Any = channel.unary_unary("/longshare.v1.Admin/None")
+            reply = method(b"", metadata=(("x-filler", "a" * size),))
+            return await reply.code(), await reply.details()
+
+    async def scenario() -> list[tuple[grpc.StatusCode, str]]:
+        async with listening._port(ListenSection(), name, address, [], limits):
+            return [await call(size) for size in (500, listening.LARGEST_HEADERS)]
+
+    (small, _), (large, words) = asyncio.run(scenario())
+    assert small == grpc.StatusCode.UNIMPLEMENTED
+    assert large == grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert "metadata size exceeds" in words
