@@ -35,6 +35,8 @@ gRPC keeps a copy of each such reply in memory.
 PEER_UNSENT = 16 * 2**20
 """Maximum number of bytes in one peer's unreceived replies; a larger reply counts as this many
 bytes."""
+FIRST_REPLY = 2**16
+"""Number of bytes reserved for a reply of a method that has sent no reply yet."""
 ROOM_TIME = 5.0
 """Seconds for which a call waits until its peer, or other peers, have received earlier replies."""
 _Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
@@ -210,8 +212,7 @@ class RequestLimits(grpc.aio.ServerInterceptor):
             context.add_done_callback(ended)
             try:
                 request = await self._read(context, calls, call.peer, handler.request_deserializer)
-                # Until a method's reply size is known, its reply counts as `PEER_UNSENT` bytes.
-                if not await call.reserve(self._largest.get(method, PEER_UNSENT)):
+                if not await call.reserve(self._largest.get(method, FIRST_REPLY)):
                     await abort(context, grpc.StatusCode.RESOURCE_EXHAUSTED, _UNREAD)
                 reply = handler.response_serializer(await handler.unary_unary(request, context))
                 self._largest[method] = max(self._largest.get(method, 0), len(reply))

@@ -18,6 +18,7 @@ from tests.service.operators.port import limited_port
 from tests.service.served import PATIENCE
 
 SHARES, EXPLAIN = "/longshare.v1.Admin/Shares", "/longshare.v1.Admin/Explain"
+FORECAST = "/longshare.v1.Admin/Forecast"
 LONG = PEER_UNSENT // 2 - 2**16
 """Characters of a name; the limit of a peer holds two replies with such a name, but not three."""
 
@@ -28,6 +29,7 @@ class Long(AdminServicer):
     def __init__(self) -> None:
         self.answered = 0
         self.made = asyncio.Event()
+        self.forecasts = list[object]()
 
     @override
     async def Shares(self, request: object, context: object) -> admin.SharesReply:
@@ -36,6 +38,15 @@ class Long(AdminServicer):
         reply = admin.SharesReply()
         reply.users.add(user="a" * LONG)
         return reply
+
+    @override
+    async def Forecast(self, request: object, context: Any) -> admin.ForecastReply:
+        """Wait until a second call arrives, and then answer both with an error."""
+        self.forecasts.append(asyncio.current_task())
+        while len(self.forecasts) < 2:  # noqa: ASYNC110 - the other call adds to the list
+            await asyncio.sleep(0.01)
+        context.set_code(grpc.StatusCode.NOT_FOUND)
+        return admin.ForecastReply()
 
     @override
     async def Explain(self, request: object, context: object) -> admin.Explanation:
@@ -114,6 +125,18 @@ def test_unread_replies_of_a_peer_are_bounded_and_other_peers_are_answered(
         calls[0].cancel()
         monkeypatch.setattr(request_limits, "ROOM_TIME", PATIENCE)
         assert await client.code("a") == grpc.StatusCode.OK
+
+    run(scenario)
+
+
+def test_calls_of_a_method_that_has_sent_no_reply_yet_run_at_the_same_time(
+    run: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(request_limits, "ROOM_TIME", 0.1)
+
+    async def scenario(client: Client) -> None:
+        codes = await asyncio.gather(*(client.code("a", FORECAST) for _ in range(2)))
+        assert codes == [grpc.StatusCode.NOT_FOUND] * 2
 
     run(scenario)
 
