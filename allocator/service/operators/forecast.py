@@ -209,7 +209,10 @@ class _Question:
         self._newcomer = newcomer
         self._horizon = _horizon(request.horizon, self._pool.policy.tau)
         if request.HasField("weight") and not newcomer:
-            raise InvalidQuestionError(f"{request.user} is known, and has a weight")
+            raise InvalidQuestionError(
+                f"user {request.user} has a weight already; leave out --weight, which is for a new "
+                "user"
+            )
 
     def answer(self) -> Work[admin.ForecastReply]:
         """Return the answer, in numbers and in sentences; run in a worker thread."""

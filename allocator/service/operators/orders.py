@@ -42,6 +42,10 @@ MOST_BOOSTS = 250
 The end of a boost changes the entitlement of every user at that instant. So the first event after a
 pause costs O(boosts that ended · users).
 """
+MOST_BOOSTED = 100_000
+"""Maximum product of the numbers of boosts and of users. One event takes about 20 µs for each boost
+that has ended and each user. Ten boosts are always accepted.
+"""
 
 _Context: TypeAlias = "grpc.aio.ServicerContext[operator.Order, admin.OrderReply]"
 _log = structlog.get_logger(__name__)
@@ -245,19 +249,21 @@ def _to_plain(standing: Standing[str] | None) -> dict[str, object] | None:
 
 
 def require_few_boosts(order: operator.Order, engine: Engine) -> None:
-    """Refuse a new boost (temporary weight) if there are `MOST_BOOSTS` already.
+    """Refuse a new boost (temporary weight) if there are too many for the number of users already.
 
     A boost that replaces another boost of the same user is accepted.
 
     Raises:
-        InvalidOrder: there are `MOST_BOOSTS` boosts already.
+        InvalidOrder: there are too many boosts already.
     """
     change, weights = order.set_weight, engine.weights
     is_new = change.HasField("seconds") and weights.boost(change.user) is None
-    if is_new and weights.boosts >= MOST_BOOSTS:
+    most = min(MOST_BOOSTS, max(10, MOST_BOOSTED // max(len(engine.users()), 1)))
+    if is_new and weights.boosts >= most:
         raise InvalidOrder(
             f"user {change.user!r}: {weights.boosts} users have a boost, which is the most at a "
-            "time; end one (`longshare weight unset USER`), or set a weight that lasts"
+            "time for this number of users; end one (`longshare weight unset USER`), or set a "
+            "weight that lasts"
         )
 
 
