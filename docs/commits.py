@@ -15,13 +15,13 @@ _COLUMNS = 8
 
 
 def add_table(app: Sphinx, page: str, source: list[str]) -> None:
-    """Insert the table of commits into the page that has the mark."""
+    """Insert the table of commits into the page with the mark."""
     if MARK in source[0]:  # the history takes git seconds
         source[0] = source[0].replace(MARK, table(app.confdir.parent))
 
 
 def setup(app: Sphinx) -> None:
-    """Let Sphinx fill in the table whenever it reads a page."""
+    """Connect `add_table` to the build."""
     app.connect("source-read", add_table)
 
 

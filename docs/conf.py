@@ -54,7 +54,7 @@ SHELVES = {
     "Contributing": ["contributing/development", "contributing/*"],
     "Research": ["research/reproduction", "research/*"],
 }
-"""The sidebar. A page that no line names comes at the end of its folder's shelf."""
+"""The sidebar. A page without a line of its own comes at the end of its folder's shelf."""
 
 MOVED = {
     "accounting": "how-to/account",
@@ -97,7 +97,7 @@ MOVED = {
     "troubleshooting": "how-to/troubleshoot",
     "world": "contributing/world",
 }
-"""The addresses of Longshare 1.1's site, which lead to the pages of today."""
+"""Former addresses of pages, which lead to the present ones."""
 
 
 def add_navigation(app: Sphinx, page: str, source: list[str]) -> None:
@@ -121,7 +121,7 @@ def add_redirects(app: Sphinx, exception: Exception | None) -> None:
 
 
 class Docstring(GoogleDocstring):
-    """A docstring whose section Returns is prose: a colon in it ends no type."""
+    """A docstring with prose in the section Returns: a colon there ends no type."""
 
     def _consume_returns_section(
         self,
@@ -139,7 +139,7 @@ def read_sections(  # noqa: PLR0913, PLR0917 - as Sphinx calls it
 
 
 def setup(app: Sphinx) -> None:
-    """Connect what this configuration adds to a build."""
+    """Connect the functions above to the build."""
     app.connect("source-read", add_navigation)
     app.connect("autodoc-process-docstring", read_sections)
     app.connect("build-finished", add_redirects)

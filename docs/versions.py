@@ -27,7 +27,7 @@ _LIST = """<!doctype html>
 
 
 def publish(version: str) -> None:
-    """Build the documentation and commit it as a version, beside the other versions.
+    """Build the documentation and commit it as one of the versions.
 
     Raises:
         CalledProcessError: The build or a command of git failed.
@@ -64,7 +64,7 @@ def build(site: Path, *options: str) -> None:
 
 
 def _complete(site: Path) -> None:
-    """Renew what is not of one version: `latest` and the list of versions."""
+    """Renew the common parts of the branch: `latest` and the list of versions."""
     versions = sorted(
         (page.parent.name for page in site.glob("*.*/index.html")),
         key=lambda version: [int(part) for part in version.split(".")],

@@ -30,12 +30,14 @@ def _sections(name: str, command: Any) -> Iterator[str]:  # noqa: ANN401 - as in
             yield from _sections(f"{name} {subcommand}", content)
         return
     context = command.context_class(command, info_name=name)
-    parameters = [each for each in command.get_params(context) if each.name != "help"]
-    required = (_form(each, context) for each in parameters if each.required)
+    parameters = [option for option in command.get_params(context) if option.name != "help"]
+    required = (_form(option, context) for option in parameters if option.required)
     usage = [name, *(form.partition(", ")[0] for form in required)]
-    if any(not each.required for each in parameters):
+    if any(not option.required for option in parameters):
         usage.append("[OPTIONS]")
-    rows = [f"| {' | '.join(_row(each, context))} |" for each in parameters if not each.hidden]
+    rows = [
+        f"| {' | '.join(_row(option, context))} |" for option in parameters if not option.hidden
+    ]
     head = ["| argument or option | default | meaning |", "|---|---|---|"]
     notes = re.sub(
         r"^Example: (longshare .*)$",
