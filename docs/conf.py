@@ -40,6 +40,7 @@ SHELVES = {
         "how-to/troubleshoot",
         "how-to/secure",
         "how-to/account",
+        "how-to/choose-a-policy",
         "how-to/choose-a-half-life",
         "how-to/simulate",
         "how-to/prepare-a-trace",
@@ -50,8 +51,13 @@ SHELVES = {
         "how-to/*",
     ],
     "Reference": ["glossary", "reference/configuration", "reference/*"],
-    "Explanation": ["explanation/architecture", "explanation/*"],
-    "Contributing": ["contributing/development", "contributing/*"],
+    "Explanation": [
+        "explanation/fairness",
+        "explanation/security-model",
+        "explanation/architecture",
+        "explanation/*",
+    ],
+    "Contributing": ["contributing/development", "contributing/recipes", "contributing/*"],
     "Research": ["research/reproduction", "research/*"],
 }
 """The sidebar. A page without a line of its own comes at the end of its folder's shelf."""

@@ -79,6 +79,12 @@ def test_the_sidebar_links_to_every_page_except_the_lab(site: Path) -> None:
     assert not any(link.startswith("lab/") for link in links)
 
 
+def test_the_first_page_links_to_every_page_except_those_of_the_lab() -> None:
+    links = set(re.findall(r"\]\(([^)#]+\.md)", (ROOT / "docs" / "index.md").read_text()))
+    pages = {str(page) for page in PAGES if not str(page).startswith("lab/")}
+    assert pages - {"index.md"} == links - {"lab/index.md"}
+
+
 def test_one_page_links_to_each_page_of_the_lab(site: Path) -> None:
     assert 'href="lab/index.html"' in (site / "index.html").read_text()
     article = (site / "lab" / "index.html").read_text().partition('id="lab-dated-measurements"')[2]
