@@ -161,9 +161,9 @@ def turn_below(
         yield
         at_once = min(at_once, _at_once(pool, member, demand, tasks))
         yield
-        twin = pool.twin()
-        twin.allocate(member, demand.times(tasks - 1), times=tasks - 1)
-        after_allocation.append((twin, member))
+        copy_of_pool = pool.twin()
+        copy_of_pool.allocate(member, demand.times(tasks - 1), times=tasks - 1)
+        after_allocation.append((copy_of_pool, member))
         yield
     first_after = yield from _first_after(after_allocation, until)
     return ForecastTurn(users_ahead, at_once, first_after)
@@ -235,8 +235,8 @@ def cost(
     if excess > NOTICEABLE:
         tau = pool.policy.tau
         recovered = None if tau is None else tau * math.log(excess / NOTICEABLE)
-    overtaken = yield from _overtaken(with_burst, without, user, until)
-    return Cost(burst_standing.commitment, plain_standing.commitment, recovered, overtaken)
+    overtaking_users = yield from _overtaken(with_burst, without, user, until)
+    return Cost(burst_standing.commitment, plain_standing.commitment, recovered, overtaking_users)
 
 
 def _overtaken(
