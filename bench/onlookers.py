@@ -25,17 +25,18 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from allocator.cluster.cooperative import run_to_completion
 from allocator.cluster.engine import Engine
 from allocator.cluster.settings import EngineSettings, UserKey
+from allocator.cooperative import run_to_completion
 from allocator.fairness import policies
 from allocator.fairness.metering import Meter
 from allocator.service.accounting.database import Database
 from allocator.service.accounting.write_batch import Batch
 from allocator.service.loop import gc_tuning
-from allocator.service.show.offer_history import OfferTrail, StandingHistory
+from allocator.service.show.offer_history import OfferTrail
 from allocator.service.show.recorder import Recorder
 from allocator.service.show.shadows import Shadows
+from allocator.service.show.standing_history import StandingHistory
 from bench.counts import lines_of
 from bench.played.cluster import OPTIONS, PlayedCluster
 

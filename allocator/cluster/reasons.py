@@ -16,12 +16,12 @@ from allocator.cluster.allocation.offer_builder import (
     outstanding_offers,
     reaches_limit,
 )
-from allocator.cluster.cooperative import Cooperative, run_to_completion
 from allocator.cluster.frameworks.framework import Client, Framework, MissingCapability, OfferRules
 from allocator.cluster.frameworks.subscription import Alternatives
 from allocator.cluster.quota import Headroom, top_level
 from allocator.cluster.resources import NOTHING, Resources
 from allocator.cluster.state import Cluster
+from allocator.cooperative import Cooperative, run_to_completion
 from allocator.fairness.quantities import Quantities
 
 Reason: TypeAlias = Literal[
@@ -110,10 +110,15 @@ class Explanation:
     """Whether other clients have smaller tasks, which fit on agents too small for this client's
     task."""
 
+    @property
+    def is_reported(self) -> bool:
+        """Whether agents are the reason, so that a lasting wait is logged."""
+        return bool(self.agents)
+
 
 @dataclass(slots=True, eq=False)
 class _EquivalentAgents:
-    """Agents with equal resources and state, so that it suffices to examine one of them.
+    """Agents with equal resources and state, of which one is examined for all.
 
     A client gets the same reason for each of these agents, apart from placement constraints, offer
     constraints and offer filters.
@@ -327,7 +332,7 @@ class Survey:
         Args:
             clients: The clients that may run the tasks. If there are none, the tasks may use only
                 resources that are open to every client.
-            task: The resources that one task needs.
+            task: The demand of one task.
 
         Returns:
             The number of tasks that fit now, and the number that would fit if all agents were

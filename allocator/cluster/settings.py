@@ -1,5 +1,6 @@
 """The operator's settings that affect the engine's decisions."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
@@ -9,25 +10,11 @@ from allocator.cluster.backfill.holds import HoldMode
 from allocator.cluster.input.limits import Limits
 from allocator.fairness.policies import Policy
 from allocator.fairness.quantities import Quantities
+from allocator.users.settings import DeclaredUser, UserSettings
 
 UserKey = Literal["role", "framework", "principal", "framework_name"]
 """The property that identifies a user: clients with the same value belong to one user, and fairness
 is between users."""
-
-
-@dataclass(frozen=True, slots=True)
-class DeclaredUser:
-    """A user that the operator declares before the user's first framework registers.
-
-    A declared user is known from the start. The entitlements of other users are therefore smaller
-    from the start.
-    """
-
-    name: str
-    weight: float = 1.0
-    commitment: float | Mapping[str, float] = 0.0
-    """Initial commitment as a fraction of the cluster: one for every resource, or by resource
-    name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,3 +77,16 @@ class EngineSettings:
     forget_after: float = 86400.0
     """Seconds until an undeclared user without frameworks or allocation is forgotten. A user
     with a commitment stays known for longer."""
+
+    def user_settings(self) -> UserSettings:
+        """Return the settings of the user tree. The levels of a role are levels of the tree."""
+        return UserSettings(
+            policy=self.policy,
+            declared=self.users,
+            tree=self.user_key == "role",
+            depth=self.limits.role_depth if self.user_key == "role" else math.inf,
+            exact_ties=self.exact_ties,
+            counts_for=self.counts_for,
+            forget_after=self.forget_after,
+            idle_users=self.limits.idle_users,
+        )

@@ -72,7 +72,7 @@ class AllocationCandidates:
         """The agents that are due; None if all changed agents are."""
 
     def mark_dirty(self, agent: str) -> None:
-        """Mark an agent as changed, so that a cycle examines the agent once it is due."""
+        """Mark an agent as changed: a cycle examines the agent once the agent is due."""
         if self._all_agents is None:
             self._changed[agent] = None
 
@@ -96,7 +96,7 @@ class AllocationCandidates:
 
     @property
     def due(self) -> bool:
-        """Whether at least one agent is due, so that a cycle must run."""
+        """Whether at least one agent is due and a cycle must run."""
         return self._due is None or bool(self._due)
 
     def take(self) -> tuple[list[str], list[str] | None]:

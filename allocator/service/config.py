@@ -4,6 +4,7 @@ import math
 import os
 import stat
 import tomllib
+from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
@@ -24,7 +25,7 @@ from allocator import plugins
 from allocator.cluster.agents.placement_constraints import Constraint, Hosts, parse_attributes
 from allocator.cluster.backfill.holds import HoldMode
 from allocator.cluster.input.limits import Limits
-from allocator.cluster.settings import DeclaredUser, EngineSettings, UserKey
+from allocator.cluster.settings import EngineSettings, UserKey
 from allocator.complaints import complaints
 from allocator.conformance import complaints as complaints_about
 from allocator.fairness.bounds import LARGEST_WEIGHT, LEAST_WEIGHT
@@ -32,6 +33,7 @@ from allocator.fairness.policies import Policy
 from allocator.fairness.quantities import Quantities
 from allocator.files import read_regular_file, reason, require_regular_file
 from allocator.service.addresses import DEFAULT, host_and_port, is_local, target
+from allocator.users.settings import DeclaredUser
 
 DEFAULT_POLICY: dict[str, Any] = {"name": "sdrf", "half_life": "1h"}
 """Default policy. A half-life of one hour remembers a burst of batch jobs, and soon forgets a
@@ -54,7 +56,7 @@ _PSYCOPG = "postgresql+psycopg://"
 _ROLES_RESERVED_FOR = 600.0
 """Seconds after a snapshot for which frameworks that are not back keep their places in
 `limits.all_roles`. Mesos waits as long for agents after a failover."""
-_LARGEST_NUMBER = 1_000_000_000
+LARGEST_NUMBER = 1_000_000_000
 """Maximum of counts, bytes and seconds in settings; no cluster needs more."""
 _LONGEST_PATH = 4095
 _LONGEST_NAME = 255
@@ -65,7 +67,7 @@ class ConfigError(ValueError):
     """The configuration cannot be used; the message names the setting and the reason."""
 
 
-class _Section(BaseModel):
+class SettingsSection(BaseModel):
     """Base class of the tables of the configuration file.
 
     `docs/generate.py` copies the docstrings of the tables and settings to
@@ -105,7 +107,7 @@ def _checked_path(path: Path) -> Path:
     return path
 
 
-_Path = Annotated[Path, AfterValidator(_checked_path)]
+CheckedPath = Annotated[Path, AfterValidator(_checked_path)]
 
 
 class PolicySection(BaseModel):
@@ -164,7 +166,7 @@ class ShadowSection(PolicySection):
         return f"{self.name} {parameters}" if parameters else self.name
 
 
-class UserSection(_Section):
+class UserSection(SettingsSection):
     """`[[users.declared]]`: a user that is known before its first framework subscribes."""
 
     name: Annotated[str, Field(min_length=1)]
@@ -179,12 +181,24 @@ class UserSection(_Section):
     by resource as in `{ cpus = 0.5 }`."""
 
 
-class UsersSection(_Section):
+def require_distinct_names(declared: Sequence[UserSection]) -> None:
+    """Check that no user is declared twice.
+
+    Raises:
+        ValueError: users are declared twice.
+    """
+    names = [user.name for user in declared]
+    duplicates = sorted({name for name in names if names.count(name) > 1})
+    if duplicates:
+        raise ValueError(f"declared twice: {', '.join(duplicates)}")
+
+
+class UsersSection(SettingsSection):
     """`[users]`: which property of a framework is its user, and the users known from the start."""
 
     key: UserKey = _ENGINE["user_key"]
     """Property of a framework that identifies its user."""
-    forget_after: Annotated[float, Field(gt=0, le=_LARGEST_NUMBER)] = _ENGINE["forget_after"]
+    forget_after: Annotated[float, Field(gt=0, le=LARGEST_NUMBER)] = _ENGINE["forget_after"]
     """Seconds without frameworks and commitments after which an undeclared user is forgotten."""
     counts_for: Annotated[float, Field(ge=1)] = 4.0
     """Maximum weight of a user in the sum of weights, as a multiple of its use, if no operator
@@ -197,14 +211,11 @@ class UsersSection(_Section):
     @field_validator("declared")
     @classmethod
     def _distinct(cls, declared: tuple[UserSection, ...]) -> tuple[UserSection, ...]:
-        names = [user.name for user in declared]
-        duplicates = sorted({name for name in names if names.count(name) > 1})
-        if duplicates:
-            raise ValueError(f"declared twice: {', '.join(duplicates)}")
+        require_distinct_names(declared)
         return declared
 
 
-class OffersSection(_Section):
+class OffersSection(SettingsSection):
     """`[offers]`: when resources are offered, and in which amounts."""
 
     allocation: Literal["event", "batch"] = _ENGINE["allocation"]
@@ -212,7 +223,7 @@ class OffersSection(_Section):
     in stock Mesos."""
     demands: dict[str, str] = {}
     """Demand of one task, by framework name: `{ spark = "cpus:1;mem:1024" }`."""
-    whole_from: Annotated[int, Field(ge=0, le=_LARGEST_NUMBER)] = 100
+    whole_from: Annotated[int, Field(ge=0, le=LARGEST_NUMBER)] = 100
     """Minimum number of free agents for bulk allocation, for example after a failover. Bulk
     allocation places each framework's tasks on as few agents as possible, among the agents that
     it may use and has not declined. Below the minimum, or with quotas, frameworks share each
@@ -264,43 +275,43 @@ def _attributes(items: tuple[str, ...]) -> tuple[str, ...]:
 _LIMITS = Limits()
 
 
-class LimitsSection(_Section):
+class LimitsSection(SettingsSection):
     """`[limits]`: limits on the content of messages; only content beyond a limit is rejected."""
 
-    subscription: Annotated[int, Field(ge=1024, le=_LARGEST_NUMBER)] = _LIMITS.subscription
+    subscription: Annotated[int, Field(ge=1024, le=LARGEST_NUMBER)] = _LIMITS.subscription
     """Maximum size of a framework's or agent's description, in bytes."""
-    name: Annotated[int, Field(ge=64, le=_LARGEST_NUMBER)] = _LIMITS.name
+    name: Annotated[int, Field(ge=64, le=LARGEST_NUMBER)] = _LIMITS.name
     """Maximum length of a role, framework name or principal, in bytes."""
     role_depth: Annotated[int, Field(ge=1, le=200)] = _LIMITS.role_depth
     """Maximum number of levels of a role: `eng/web` has two."""
-    roles: Annotated[int, Field(ge=1, le=_LARGEST_NUMBER)] = _LIMITS.roles
+    roles: Annotated[int, Field(ge=1, le=LARGEST_NUMBER)] = _LIMITS.roles
     """Maximum number of roles of one framework, including the roles above them: `eng/web` and
     `eng/db` are three."""
-    all_roles: Annotated[int, Field(ge=1, le=_LARGEST_NUMBER)] = _LIMITS.all_roles
+    all_roles: Annotated[int, Field(ge=1, le=LARGEST_NUMBER)] = _LIMITS.all_roles
     """Maximum number of roles of all frameworks, counted for each framework; one role takes
     about 3 kB of memory. A principal may have half of the roles that other principals leave
     free. All frameworks without a principal count as one principal. A framework with four roles
     or fewer does not count and always gets its roles. After a failover or a restart, the roles of a
     framework that is not back stay reserved for it for 10 minutes. A framework that asks for more
     roles than remain is rejected until it subscribes again or a snapshot arrives."""
-    exclusions: Annotated[int, Field(ge=1, le=_LARGEST_NUMBER)] = 100_000
+    exclusions: Annotated[int, Field(ge=1, le=LARGEST_NUMBER)] = 100_000
     """Maximum number of pairs of a role and an agent that one framework's offer constraints
     exclude (Mesos 1.11); one pair takes about 200 bytes of memory. A framework above the limit
     gets no offers until it subscribes again or a snapshot arrives."""
-    all_exclusions: Annotated[int, Field(ge=1, le=_LARGEST_NUMBER)] = 2_000_000
+    all_exclusions: Annotated[int, Field(ge=1, le=LARGEST_NUMBER)] = 2_000_000
     """Maximum number of these pairs of all frameworks together. Above the limit, the framework
     with the most pairs gets no offers."""
-    label: Annotated[int, Field(ge=64, le=_LARGEST_NUMBER)] = _LIMITS.label
+    label: Annotated[int, Field(ge=64, le=LARGEST_NUMBER)] = _LIMITS.label
     """Maximum length of a label that Longshare reads, in characters."""
-    patterns: Annotated[int, Field(ge=0, le=_LARGEST_NUMBER)] = _LIMITS.patterns
+    patterns: Annotated[int, Field(ge=0, le=LARGEST_NUMBER)] = _LIMITS.patterns
     """Maximum number of globs, ranges and networks in each of a framework's lists of hosts;
     names do not count."""
-    attributes: Annotated[int, Field(ge=0, le=_LARGEST_NUMBER)] = _LIMITS.attributes
+    attributes: Annotated[int, Field(ge=0, le=LARGEST_NUMBER)] = _LIMITS.attributes
     """Maximum number of attributes that a framework requires."""
-    resources: Annotated[int, Field(ge=8, le=_LARGEST_NUMBER)] = _LIMITS.resources
+    resources: Annotated[int, Field(ge=8, le=LARGEST_NUMBER)] = _LIMITS.resources
     """Maximum number of different resources in a framework's demand, request or minimum offer,
     and of alternative minimum offers."""
-    minimums: Annotated[int, Field(ge=1, le=_LARGEST_NUMBER)] = 8
+    minimums: Annotated[int, Field(ge=1, le=LARGEST_NUMBER)] = 8
     """Maximum number of different minimum allocatable resources of a framework, over all its roles
     and alternatives. Each of them is compared with each free agent."""
     smallest_demand: Annotated[float, Field(ge=0.0, le=1.0)] = _LIMITS.smallest_demand
@@ -319,14 +330,14 @@ class LimitsSection(_Section):
     then the offer counts as outstanding for `unanswered`. The value should exceed the master's
     `--offer_timeout`. A framework that uses its offers completely is limited by `unanswered`
     during this time. 0: offered resources are assumed to be used at once."""
-    resource: Annotated[int, Field(ge=1024, le=_LARGEST_NUMBER)] = _LIMITS.resource
+    resource: Annotated[int, Field(ge=1024, le=LARGEST_NUMBER)] = _LIMITS.resource
     """Maximum size in bytes of one resource of an agent, with all its ranges, items and labels;
     also of all resources in a request, and of an operator's operation."""
-    entries: Annotated[int, Field(ge=500, le=_LARGEST_NUMBER)] = 1000
+    entries: Annotated[int, Field(ge=500, le=LARGEST_NUMBER)] = 1000
     """Maximum number of entries in one list: labels and capabilities of a framework, roles of its
     offer filters, attributes of an agent with the items of their values, and reservations of a
     resource with their labels. Offer filters may have four times as many quantities."""
-    idle_users: Annotated[int, Field(ge=0, le=_LARGEST_NUMBER)] = _LIMITS.idle_users
+    idle_users: Annotated[int, Field(ge=0, le=LARGEST_NUMBER)] = _LIMITS.idle_users
     """Maximum number of known users without frameworks and commitments. Above the limit, users
     are forgotten before `users.forget_after`: first the users with the least average use, and
     among equals the users idle for longest."""
@@ -336,7 +347,7 @@ class LimitsSection(_Section):
         return Limits(**self.model_dump())
 
 
-class ConstraintSection(_Section):
+class ConstraintSection(SettingsSection):
     """`[constraints.FRAMEWORK]`: placement constraints of the framework with this name."""
 
     whitelist: Annotated[tuple[str, ...], AfterValidator(_hosts)] = ()
@@ -353,19 +364,19 @@ class ConstraintSection(_Section):
         )
 
 
-class TlsSection(_Section):
+class TlsSection(SettingsSection):
     """`[listen.tls]`: the service's certificate and key for TLS, in PEM format."""
 
-    certificate: _Path
+    certificate: CheckedPath
     """PEM file of the service's certificate, with the certificates between it and the authority."""
-    key: _Path
+    key: CheckedPath
     """PEM file of the certificate's key."""
-    client_ca: _Path | None = None
+    client_ca: CheckedPath | None = None
     """PEM file of a certificate authority; only peers with a certificate of this authority may
     connect."""
 
 
-class RightsSection(_Section):
+class RightsSection(SettingsSection):
     """`[listen.rights]`: rights of peers, by the names in their certificates.
 
     Names may be globs, such as `"master-*"`. The first 100 names of a certificate count. A peer
@@ -382,7 +393,7 @@ class RightsSection(_Section):
     `usage` and `audit`."""
 
 
-class ListenSection(_Section):
+class ListenSection(SettingsSection):
     """`[listen]`: addresses at which masters and operators connect, and limits on messages."""
 
     address: Annotated[str, AfterValidator(target)] = DEFAULT
@@ -432,7 +443,7 @@ class ListenSection(_Section):
                 )
 
 
-class MetricsSection(_Section):
+class MetricsSection(SettingsSection):
     """`[metrics]`: the HTTP port for Prometheus and the status page."""
 
     address: Annotated[str, AfterValidator(host_and_port)] = "127.0.0.1:9105"
@@ -474,13 +485,13 @@ def _state_directory() -> Path:
     return (Path(base) if base else Path.home() / ".local" / "state") / "longshare"
 
 
-class StoreSection(_Section):
+class StoreSection(SettingsSection):
     """`[store]`: the store that keeps users' commitments across restarts."""
 
     kind: Literal["sqlite", "zookeeper", "none"] = "sqlite"
     """Kind of store: a file on a local disk; ZooKeeper, for masters that fail over between
     machines; or no store."""
-    path: _Path = Field(default_factory=lambda: _state_directory() / "commitments.sqlite")
+    path: CheckedPath = Field(default_factory=lambda: _state_directory() / "commitments.sqlite")
     """Path of the SQLite file, created with its folder if missing. Default: `commitments.sqlite`
     in `$STATE_DIRECTORY` (systemd), else in `$XDG_STATE_HOME/longshare`, else in
     `~/.local/state/longshare`."""
@@ -495,7 +506,7 @@ class StoreSection(_Section):
     `"zk1:2181,zk2:2181,zk3:2181"`."""
     znode: Annotated[str, Field(pattern=r"^(/[^/]+)+$")] = "/longshare/commitments"
     """Path of the ZooKeeper node."""
-    credentials: _Path | None = None
+    credentials: CheckedPath | None = None
     """Path of a file with one line `USER:PASSWORD`. Only this user can access the node (digest
     authentication). Without the setting, everybody who reaches ZooKeeper can access the node."""
 
@@ -549,7 +560,7 @@ def _database(location: str) -> str:
     return location
 
 
-class AccountingSection(_Section):
+class AccountingSection(SettingsSection):
     """`[accounting]`: the database of users' usage and of operator commands."""
 
     database: Annotated[str, AfterValidator(_database)] | None = None
@@ -574,17 +585,17 @@ class AccountingSection(_Section):
         return self
 
 
-class RecorderSection(_Section):
+class RecorderSection(SettingsSection):
     """`[recorder]`: a CSV file in which users' shares and commitments are recorded over time."""
 
-    file: _Path
+    file: CheckedPath
     """Path of a CSV file, which is overwritten at the first event."""
-    every: Annotated[float, Field(ge=0.001, le=_LARGEST_NUMBER)] = 1.0
+    every: Annotated[float, Field(ge=0.001, le=LARGEST_NUMBER)] = 1.0
     """Seconds of the master's clock between samples; the file's times have three decimals. One
     message of a master causes at most 20,000 rows, but at least one sample."""
 
 
-class LogSection(_Section):
+class LogSection(SettingsSection):
     """`[log]`: level and format of the service's log on standard error."""
 
     format: Literal["console", "json"] = "console"
@@ -593,30 +604,17 @@ class LogSection(_Section):
     """Minimum level of logged lines."""
 
 
-class Config(_Section):
-    """The whole configuration file; each section has a default."""
+class SharedConfig(SettingsSection):
+    """The sections of the configuration file that are the same for all schedulers."""
 
     policy: PolicySection = PolicySection.model_validate(DEFAULT_POLICY)
     shadow: Annotated[tuple[ShadowSection, ...], Field(max_length=MOST_SHADOWS)] = ()
-    users: UsersSection = UsersSection()
-    offers: OffersSection = OffersSection()
-    limits: LimitsSection = LimitsSection()
-    constraints: dict[str, ConstraintSection] = {}
     listen: ListenSection = ListenSection()
     metrics: MetricsSection = MetricsSection()
     store: StoreSection = Field(default_factory=StoreSection)
     accounting: AccountingSection = AccountingSection()
     recorder: RecorderSection | None = None
     log: LogSection = LogSection()
-
-    @model_validator(mode="after")
-    def _fits(self) -> Self:
-        if self.offers.hold_for != "off" and self.policy.create().per_machine:
-            raise ValueError(
-                f"offers.hold_for: {self.policy.name} ranks users per agent, so no agent "
-                "can be held for a framework; remove the setting"
-            )
-        return self
 
     def accounting_database(self) -> str | None:
         """Return the URL or path of the accounting database; None if no accounts are kept."""
@@ -726,6 +724,24 @@ class Config(_Section):
         """Create the shadow policies, and return them by label."""
         return {shadow.label: shadow.create() for shadow in self.shadow}
 
+
+class Config(SharedConfig):
+    """The whole configuration file of the service for Mesos; each section has a default."""
+
+    users: UsersSection = UsersSection()
+    offers: OffersSection = OffersSection()
+    limits: LimitsSection = LimitsSection()
+    constraints: dict[str, ConstraintSection] = {}
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.offers.hold_for != "off" and self.policy.create().per_machine:
+            raise ValueError(
+                f"offers.hold_for: {self.policy.name} ranks users per agent, so no agent "
+                "can be held for a framework; remove the setting"
+            )
+        return self
+
     def engine_settings(self) -> EngineSettings:
         """Return the configuration in the form that the engine takes, with new policy objects."""
         return EngineSettings(
@@ -760,7 +776,7 @@ def load(path: Path) -> Config:
         ConfigError: the file cannot be read, is not TOML, or has invalid settings. The message
             names the file, each key, and the reason.
     """
-    return _read(path, Config)
+    return read_configuration(path, Config)
 
 
 def load_listen(path: Path) -> ListenSection:
@@ -771,7 +787,7 @@ def load_listen(path: Path) -> ListenSection:
     Raises:
         ConfigError: the file cannot be read, is not TOML, or its section `[listen]` is invalid.
     """
-    return _read(path, _Listen).listen
+    return read_configuration(path, _Listen).listen
 
 
 class _Listen(BaseModel):
@@ -780,7 +796,7 @@ class _Listen(BaseModel):
     listen: ListenSection = ListenSection()
 
 
-def _read(path: Path, model: type[_Read]) -> _Read:
+def read_configuration(path: Path, model: type[_Read]) -> _Read:
     """Read a TOML file, and validate its content.
 
     Args:

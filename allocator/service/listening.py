@@ -60,16 +60,16 @@ _log = structlog.get_logger(__name__)
 @asynccontextmanager
 async def listening(
     section: ListenSection,
-    sessions: Sessions,
+    sessions: Sessions | None,
     admin: Admin,
     rights: Rights,
     connections: Connections,
 ) -> AsyncIterator[None]:
-    """Serve masters and operators, on one port or two, while the block runs.
+    """Serve masters, if there are any, and operators, on one port or two, while the block runs.
 
     Args:
         section: The addresses and limits.
-        sessions: The service for masters.
+        sessions: The service for masters; None for a scheduler that opens no streams.
         admin: The service for operators.
         rights: The rights of peers.
         connections: Closes useless connections.
@@ -82,7 +82,8 @@ async def listening(
         return RequestLimits(rights, admin.orders.log_refusal, shared=shared)
 
     def masters(server: grpc.aio.Server) -> None:
-        server.add_generic_rpc_handlers((sessions.handlers(),))
+        if sessions is not None:
+            server.add_generic_rpc_handlers((sessions.handlers(),))
 
     def operators(server: grpc.aio.Server) -> None:
         add_AdminServicer_to_server(admin, server)

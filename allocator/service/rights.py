@@ -13,7 +13,7 @@ from typing import Any, Literal
 import grpc
 import structlog
 
-from allocator.cluster.input.text import shortened
+from allocator.formatting import shortened
 from allocator.service.config import RightsSection
 
 Right = Literal["masters", "operators", "readers"]

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 
 from allocator.cluster.engine import Engine
 from allocator.cluster.input.limits import Limits
-from allocator.cluster.memory import Memory
-from allocator.cluster.settings import DeclaredUser, EngineSettings, UserKey
+from allocator.cluster.settings import EngineSettings, UserKey
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
 from allocator.fairness import policies
+from allocator.users.memory import Memory
+from allocator.users.settings import DeclaredUser
 
 SECOND = 1_000_000_000
 START_NS = 1_600_000_000 * SECOND

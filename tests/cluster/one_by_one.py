@@ -6,12 +6,12 @@ from typing_extensions import override
 
 from allocator.cluster.agents.agent import Agent
 from allocator.cluster.allocation import Allocator
-from allocator.cluster.cooperative import Cooperative
 from allocator.cluster.frameworks.framework import Client
 from allocator.cluster.resources import NOTHING, Resources
 from allocator.cluster.state import Cluster
 from allocator.cluster.users import User, Users
 from allocator.contract import allocator_pb2 as contract
+from allocator.cooperative import Cooperative
 from allocator.fairness.pool import Pool
 from allocator.fairness.quantities import Quantities
 from tests.cluster.quota_reference import QuotaReference

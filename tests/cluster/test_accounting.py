@@ -4,10 +4,10 @@ import pytest
 
 from allocator.cluster.engine import Engine
 from allocator.cluster.input.errors import InvalidEvent
-from allocator.cluster.settings import DeclaredUser
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
 from allocator.fairness.metering import Meter
+from allocator.users.settings import DeclaredUser
 from tests.cluster.master_side import START_NS, MasterSide, agent_call, framework_info, resources
 
 

@@ -6,10 +6,10 @@ from typing import TypeAlias
 
 from allocator.cluster.agents.agent import Agent
 from allocator.cluster.agents.used_resources import AssumedUsage, UsedResources
-from allocator.cluster.cooperative import run_to_completion
 from allocator.cluster.frameworks.framework import Client
 from allocator.cluster.resources import parse_total
 from allocator.contract import mesos_pb2 as mesos
+from allocator.cooperative import run_to_completion
 from tests.cluster.master_side import resources
 
 AFTER = 10

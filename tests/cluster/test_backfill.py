@@ -11,11 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allocator.cluster.cooperative import run_to_completion
 from allocator.cluster.reasons import Survey
-from allocator.cluster.settings import DeclaredUser, EngineSettings
+from allocator.cluster.settings import EngineSettings
 from allocator.contract import allocator_pb2 as contract
+from allocator.cooperative import run_to_completion
 from allocator.fairness import policies
+from allocator.users.settings import DeclaredUser
 from tests.cluster.master_side import (
     SECOND,
     MasterSide,

@@ -9,17 +9,19 @@ import pytest
 
 from allocator.cluster.agents.failover_recovery import FailoverRecovery
 from allocator.cluster.engine import Engine
-from allocator.cluster.input.errors import InvalidEvent, InvalidOrder
+from allocator.cluster.input.errors import InvalidEvent
 from allocator.cluster.input.limits import Limits
-from allocator.cluster.input.text import shortened
-from allocator.cluster.settings import DeclaredUser, EngineSettings
+from allocator.cluster.settings import EngineSettings
 from allocator.cluster.state import ClusterStatistics, Recovery
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
 from allocator.contract import operator_pb2 as operator
 from allocator.fairness import policies
 from allocator.fairness.quantities import Quantities
+from allocator.formatting import shortened
 from allocator.service.config import LimitsSection
+from allocator.users.orders import InvalidOrder
+from allocator.users.settings import DeclaredUser
 from tests.cluster.master_side import (
     SECOND,
     START_NS,

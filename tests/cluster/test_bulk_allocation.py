@@ -11,14 +11,15 @@ from hypothesis import strategies as st
 
 from allocator.cluster.allocation.bulk_allocation import AgentGroup, BulkAllocator
 from allocator.cluster.allocation.fair_share_stage import PlacedTasks
-from allocator.cluster.cooperative import Cooperative
 from allocator.cluster.engine import Engine
 from allocator.cluster.input.limits import Limits
-from allocator.cluster.settings import DeclaredUser, EngineSettings
+from allocator.cluster.settings import EngineSettings
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
+from allocator.cooperative import Cooperative
 from allocator.fairness import policies
 from allocator.fairness.standing import Standing
+from allocator.users.settings import DeclaredUser
 from tests.cluster.master_side import SECOND, START_NS, agent_call, framework_info, resources
 from tests.cluster.test_progressive_filling import POLICIES, ROLES
 

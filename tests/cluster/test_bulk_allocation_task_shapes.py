@@ -15,12 +15,12 @@ from allocator.cluster.agents.agent import Agent
 from allocator.cluster.allocation import Allocator
 from allocator.cluster.allocation.bulk_allocation import BulkAllocator, BulkPlan
 from allocator.cluster.allocation.sorter_view import SorterView
-from allocator.cluster.cooperative import Cooperative
 from allocator.cluster.engine import Engine
 from allocator.cluster.frameworks.framework import Client
 from allocator.cluster.settings import EngineSettings
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
+from allocator.cooperative import Cooperative
 from allocator.fairness import policies
 from allocator.fairness.quantities import Quantities
 from allocator.fairness.sorter_snapshot import SorterSnapshot, SortKey

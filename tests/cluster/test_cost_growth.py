@@ -10,13 +10,13 @@ from typing import TypeAlias
 import pytest
 
 from allocator.cluster.engine import Engine
-from allocator.cluster.memory import Boost
-from allocator.cluster.settings import EngineSettings
-from allocator.cluster.users.weights import Weights
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
 from allocator.contract import operator_pb2 as operator
 from allocator.fairness import policies
+from allocator.users.memory import Boost
+from allocator.users.settings import UserSettings
+from allocator.users.weights import Weights
 from tests.cluster.master_side import SECOND, START_NS, MasterSide, agent_call
 from tests.cluster.test_placements import info
 from tests.counted import counted
@@ -257,7 +257,7 @@ def test_cost_grows_at_most_in_proportion(name: str, policy: str) -> None:
 
 def test_boosts_that_end_singly_cost_in_proportion_to_their_number() -> None:
     def steps(number: int) -> int:
-        weights = Weights(EngineSettings(policies.create("drf", {})))
+        weights = Weights(UserSettings(policies.create("drf", {})))
         for index in range(number):
             weights.order_boost(f"r{index}", Boost(2.0, 1.0 + index))
 

@@ -9,9 +9,9 @@ from allocator.cluster.frameworks.demands import DemandFloor, Demands
 from allocator.cluster.frameworks.framework import Client, Framework
 from allocator.cluster.frameworks.subscription import Subscription
 from allocator.cluster.resources import NOTHING, parse_total
-from allocator.cluster.resources.largest import Largest
 from allocator.cluster.settings import EngineSettings
 from allocator.fairness import policies
+from allocator.fairness.largest import Largest
 from allocator.fairness.quantities import Quantities
 from tests.cluster.master_side import resources
 

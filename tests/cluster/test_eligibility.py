@@ -18,12 +18,12 @@ from allocator.cluster.allocation.sorter_view import (
     RoleTreeIterator,
     SorterView,
 )
-from allocator.cluster.cooperative import Cooperative, run_to_completion
 from allocator.cluster.engine import Engine
 from allocator.cluster.frameworks.framework import Client
 from allocator.cluster.settings import EngineSettings
 from allocator.cluster.state import Cluster
 from allocator.contract import allocator_pb2 as contract
+from allocator.cooperative import Cooperative, run_to_completion
 from allocator.fairness import policies
 from allocator.fairness.pool import Pool
 from allocator.fairness.quantities import Quantities

@@ -19,12 +19,12 @@ from hypothesis.stateful import (
     rule,
 )
 
-from allocator.cluster.cooperative import run_to_completion
 from allocator.cluster.engine import Engine
 from allocator.cluster.input.errors import InvalidEvent
 from allocator.cluster.input.limits import Limits
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
+from allocator.cooperative import run_to_completion
 from tests.cluster.master_side import (
     SECOND,
     MasterSide,
@@ -722,7 +722,7 @@ def test_reading_free_resources_does_not_change_offers() -> None:
         master.add_agent("s1", "cpus:4;mem:512", {"f1": used})
         if looks:
             run_to_completion(master.engine.survey())
-            assert list(master.engine.agent_summaries())
+            assert list(master.engine.machine_summaries())
             assert master.engine.available()
         back = contract.RecoverResources(framework_id="f1", agent_id="s1", resources=used)
         assert master.send(back, contract.Resume())

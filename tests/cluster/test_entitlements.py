@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 
 from allocator.cluster.engine import Engine
 from allocator.cluster.input.limits import Limits
-from allocator.cluster.settings import DeclaredUser, UserKey
-from allocator.cluster.users.role_pools import LOOK
+from allocator.cluster.settings import UserKey
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import operator_pb2 as operator
+from allocator.users.pools import LOOK
+from allocator.users.settings import DeclaredUser
 from tests.cluster.conformance.quota_side import SHARED, allocated, disk
 from tests.cluster.master_side import MasterSide, agent_call, framework_info, resources
 

@@ -4,9 +4,10 @@ import pytest
 
 from allocator.cluster.agents import failover_recovery as failover
 from allocator.cluster.engine import Engine
-from allocator.cluster.settings import DeclaredUser, EngineSettings
+from allocator.cluster.settings import EngineSettings
 from allocator.contract import allocator_pb2 as contract
 from allocator.fairness import policies
+from allocator.users.settings import DeclaredUser
 from tests.cluster.master_side import SECOND, START_NS, agent_call, framework_info, resources
 
 USERS = ("a", "b", "c")

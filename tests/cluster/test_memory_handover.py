@@ -7,12 +7,12 @@ import pytest
 
 from allocator.cluster.engine import Engine
 from allocator.cluster.input.errors import InvalidEvent
-from allocator.cluster.memory import Boost, Memory, RememberedUser
-from allocator.cluster.settings import DeclaredUser
 from allocator.cluster.users import Users
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
 from allocator.contract import operator_pb2 as operator
+from allocator.users.memory import Boost, Memory, RememberedUser
+from allocator.users.settings import DeclaredUser
 from tests.cluster.conformance.quota_side import agent_info
 from tests.cluster.master_side import (
     SECOND,

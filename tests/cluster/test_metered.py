@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
-from allocator.cluster.cooperative import run_to_completion
 from allocator.cluster.engine import Engine
 from allocator.contract import allocator_pb2 as contract
+from allocator.cooperative import run_to_completion
 from allocator.fairness.metering import AccountCheckpoint, Meter, UsageAccumulator
 from tests.cluster.master_side import SECOND, MasterSide, agent_call, framework_info, resources
 

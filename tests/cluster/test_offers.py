@@ -1,8 +1,8 @@
 """Offers: the receiving framework, the offered resources, and the time of the offer (§3)."""
 
-from allocator.cluster.settings import DeclaredUser
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
+from allocator.users.settings import DeclaredUser
 from tests.cluster.master_side import MasterSide, Offered, resources
 
 GPU = mesos.FrameworkInfo.Capability.GPU_RESOURCES
@@ -299,9 +299,9 @@ def test_a_framework_is_shown_by_its_own_name_and_an_agent_by_its_host_name() ->
 def test_an_agent_is_full_when_none_of_its_resources_are_free() -> None:
     master = MasterSide()
     master.add_agent("s1", "cpus:1")
-    states = [[place.state for place in master.engine.agent_summaries()]]
+    states = [[place.state for place in master.engine.machine_summaries()]]
     master.add_framework("f1", "a")
-    states += [[place.state for place in master.engine.agent_summaries()]]
+    states += [[place.state for place in master.engine.machine_summaries()]]
     assert states == [["offered"], ["full"]]
 
 

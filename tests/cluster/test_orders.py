@@ -4,11 +4,11 @@ import math
 
 import pytest
 
-from allocator.cluster.input.errors import InvalidOrder
-from allocator.cluster.memory import Boost, Memory, RememberedUser
-from allocator.cluster.settings import DeclaredUser
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import operator_pb2 as operator
+from allocator.users.memory import Boost, Memory, RememberedUser
+from allocator.users.orders import InvalidOrder
+from allocator.users.settings import DeclaredUser
 from tests.cluster.master_side import SECOND, MasterSide, agent_call, resources
 
 HALF_LIFE = 600.0

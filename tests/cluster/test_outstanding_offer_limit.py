@@ -2,11 +2,11 @@
 
 import pytest
 
-from allocator.cluster.cooperative import run_to_completion
 from allocator.cluster.frameworks.framework import Client
 from allocator.cluster.input.limits import Limits
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
+from allocator.cooperative import run_to_completion
 from tests.cluster.conformance.quota_side import freed
 from tests.cluster.master_side import (
     MasterSide,

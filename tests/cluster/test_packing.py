@@ -9,8 +9,8 @@ import pytest
 from allocator.cluster.allocation.bulk_allocation import PackingTable, max_tasks, partition
 from allocator.cluster.allocation.client_index import ones
 from allocator.cluster.allocation.progressive_filling import Needs
-from allocator.cluster.cooperative import run_to_completion
 from allocator.cluster.frameworks.framework import Client
+from allocator.cooperative import run_to_completion
 
 LEFT = [{"mem": 4, "cpus": 6}, {"cpus": 6}, {"cpus": 3, "mem": 9}, {"cpus": 0, "mem": 1}]
 SIZES: list[Needs] = [{"cpus": 1}, {"cpus": 2, "mem": 1}, {"mem": 3}, {"cpus": 4}, {"disk": 1}]

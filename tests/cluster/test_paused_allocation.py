@@ -3,10 +3,10 @@
 from random import Random
 
 from allocator.cluster.engine import Engine
-from allocator.cluster.memory import Memory, RememberedUser
 from allocator.cluster.settings import EngineSettings
 from allocator.contract import allocator_pb2 as contract
 from allocator.fairness import policies
+from allocator.users.memory import Memory, RememberedUser
 from tests.cluster.master_side import SECOND, START_NS, agent_call, framework_info, resources
 
 POLICIES: dict[str, dict[str, object]] = {

@@ -100,7 +100,7 @@ def test_a_user_whose_framework_was_removed_has_no_task_share() -> None:
 def new_users(policy: str) -> Users:
     users = Users(EngineSettings(policies.create(policy, {})), 0.0, ())
     for agent in ("s1", "s2"):
-        users.put_agent(agent, Quantities.parse("cpus:4"))
+        users.put_machine(agent, Quantities.parse("cpus:4"))
     users.set_capacity(Quantities.parse("cpus:8"))
     return users
 
@@ -126,7 +126,7 @@ def test_constraints_shrink_the_monopoly_of_cdrf_and_not_that_of_tsf(
     join(users, "a", UserTask(ONE_CPU, lambda agent: agent == "s1"))
     [standing] = users.standings()
     assert standing.priority == priority
-    users.put_agent("s3", Quantities.parse("cpus:8"))
+    users.put_machine("s3", Quantities.parse("cpus:8"))
     [standing] = users.standings()
     assert standing.priority == (2 / 16 if policy == "tsf" else priority)
 

@@ -13,13 +13,14 @@ from typing_extensions import override
 
 from allocator.cluster.engine import Engine
 from allocator.cluster.input.limits import Limits
-from allocator.cluster.settings import DeclaredUser, EngineSettings
+from allocator.cluster.settings import EngineSettings
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
 from allocator.fairness import policies
 from allocator.fairness.quantities import Quantities
 from allocator.fairness.sorter_snapshot import SorterSnapshot, SortKey
 from allocator.fairness.standing import Standing
+from allocator.users.settings import DeclaredUser
 from tests.cluster.master_side import SECOND, START_NS, MasterSide, framework_info, resources
 from tests.cluster.one_by_one import OneByOne
 from tests.cluster.test_task_offers import add

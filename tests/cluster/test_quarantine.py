@@ -8,14 +8,15 @@ import pytest
 from allocator.cluster.allocation import Allocator
 from allocator.cluster.calls import PREPARE
 from allocator.cluster.engine import Engine
-from allocator.cluster.input.errors import InvalidEvent, InvalidOrder
+from allocator.cluster.input.errors import InvalidEvent
 from allocator.cluster.input.limits import Limits
 from allocator.cluster.input.quarantine import Quarantine, ValidationError
-from allocator.cluster.memory import Memory, RememberedUser
 from allocator.cluster.state import Cluster
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
 from allocator.contract import operator_pb2 as operator
+from allocator.users.memory import Memory, RememberedUser
+from allocator.users.orders import InvalidOrder
 from tests.cluster.conformance.quota_side import agent_info
 from tests.cluster.master_side import (
     START_NS,
@@ -352,7 +353,7 @@ def test_an_unreadable_agent_is_not_offered_and_counts_in_the_capacity(
         ("agent", "s1", reason)
     ]
     assert master.engine.pool.capacity["cpus"] == 2000
-    [place] = master.engine.agent_summaries()
+    [place] = master.engine.machine_summaries()
     assert place.state == "set aside"
     better = master.send(contract.UpdateAgent(agent_id="s1", info=agent_info("s1")))
     assert [offer.agent for offer in better] == ["s1"]

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allocator.cluster.cooperative import run_to_completion
 from allocator.cluster.engine import Engine
+from allocator.cluster.engine.wording import reasons_text
 from allocator.cluster.frameworks.framework import Client
 from allocator.cluster.reasons import Explanation
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
-from allocator.service.show.explanations import reasons_text
+from allocator.cooperative import run_to_completion
 from tests.cluster.master_side import (
     ALL_AGENT_CAPABILITIES,
     SECOND,

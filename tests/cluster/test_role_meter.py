@@ -5,12 +5,12 @@ from collections import Counter
 
 import pytest
 
-from allocator.cluster.cooperative import Cooperative, run_to_completion
 from allocator.cluster.engine import Engine
 from allocator.cluster.input.limits import Limits
 from allocator.cluster.metering import role_meter
 from allocator.cluster.metering.role_meter import RoleMeter
 from allocator.contract import allocator_pb2 as contract
+from allocator.cooperative import Cooperative, run_to_completion
 from allocator.fairness.metering import (
     LONGEST_GAP,
     AccountCheckpoint,

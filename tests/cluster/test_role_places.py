@@ -17,9 +17,9 @@ from allocator.cluster.frameworks.role_places import (
     digest,
 )
 from allocator.cluster.input.limits import Limits
-from allocator.cluster.memory import Memory
 from allocator.contract import allocator_pb2 as contract
 from allocator.service.store import codec
+from allocator.users.memory import Memory
 from tests.cluster.master_side import MasterSide, agent_call, framework_info, resources
 
 MOST = 1000

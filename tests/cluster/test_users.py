@@ -7,13 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allocator.cluster.frameworks.framework import Client
-from allocator.cluster.memory import Memory, RememberedUser
-from allocator.cluster.settings import DeclaredUser, EngineSettings
+from allocator.cluster.settings import EngineSettings
 from allocator.cluster.users import Users
 from allocator.fairness import policies
 from allocator.fairness.commitment import decayed
 from allocator.fairness.pool import Pool
 from allocator.fairness.quantities import Quantities
+from allocator.users.memory import Memory, RememberedUser
+from allocator.users.settings import DeclaredUser
 from tests.cluster.master_side import MasterSide
 from tests.cluster.one_by_one import order
 from tests.counted import counted

@@ -8,12 +8,13 @@ import pytest
 
 from allocator.cluster.frameworks.framework import Client
 from allocator.cluster.input.limits import Limits
-from allocator.cluster.memory import Boost, Memory, RememberedUser, StoredTrajectory
-from allocator.cluster.settings import DeclaredUser
-from allocator.cluster.users import NEGLIGIBLE_COMMITMENT, User, Users
+from allocator.cluster.users import User, Users
 from allocator.fairness.commitment import decayed
 from allocator.fairness.metering import Meter
 from allocator.fairness.quantities import Quantities
+from allocator.users.commitments import NEGLIGIBLE_COMMITMENT
+from allocator.users.memory import Boost, Memory, RememberedUser, StoredTrajectory
+from allocator.users.settings import DeclaredUser
 from tests.cluster.test_users import CAPACITY, DRF, HALF_LIFE, SDRF, join, new_users
 
 ROLES = ["a", "a/b", "a/b/c", "a/d", "e", "f/g", "h"]

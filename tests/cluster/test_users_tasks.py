@@ -72,11 +72,11 @@ def test_a_user_is_measured_by_the_tasks_of_its_subtree_on_the_present_machines(
         machine = chance.choice("1234")
         happens = chance.choice("tttjlhm")
         if happens == "m" and machine in plainly.machines:
-            users.discard_agent(machine)
+            users.discard_machine(machine)
             del plainly.machines[machine]
         elif happens == "m":
             plainly.machines[machine] = chance.choice(SIZES)
-            users.put_agent(machine, plainly.machines[machine])
+            users.put_machine(machine, plainly.machines[machine])
         elif client not in plainly.held:
             users.add(users.get(client.role), client)
             plainly.held[client] = Quantities()
@@ -121,7 +121,7 @@ def test_each_client_is_asked_once_about_a_machine_and_a_removed_client_is_not(
     if gone:
         users.remove(users.get(gone), Client(gone, f"framework of {gone}"))
         users.forget_idle()
-    users.put_agent("new", SIZES[0])
+    users.put_machine("new", SIZES[0])
     for role, about in machines.items():
         assert about == ([] if role == gone else ["new"])
 
@@ -153,7 +153,7 @@ def test_a_further_framework_of_a_role_asks_once_about_each_machine() -> None:
     """Frameworks with different constraints in a role cost no more than their own questions."""
     users = new_users(CDRF)
     for number in range(50):
-        users.put_agent(f"s{number}", SIZES[0])
+        users.put_machine(f"s{number}", SIZES[0])
     asked = Counter[str]()
 
     def admits(framework: str, machine: str) -> bool:
@@ -190,5 +190,5 @@ def test_a_change_of_a_framework_costs_the_same_with_any_number_of_frameworks_in
 def test_without_a_policy_that_needs_machines_no_questions_about_machines_are_asked() -> None:
     users = new_users(replace(CDRF, policy=policies.create("drf", {})))
     machines = asking(users)
-    users.put_agent("new", SIZES[0])
+    users.put_machine("new", SIZES[0])
     assert not any(machines.values())

@@ -14,8 +14,8 @@ from allocator.cluster.allocation.progressive_filling import (
     Trajectory,
     find_water_level,
 )
-from allocator.cluster.cooperative import run_to_completion
 from allocator.cluster.frameworks.framework import Client
+from allocator.cooperative import run_to_completion
 from allocator.fairness.quantities import Quantities
 from allocator.fairness.sorter_snapshot import SortKey
 

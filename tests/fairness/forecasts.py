@@ -1,6 +1,6 @@
 """Forecasts that are computed without pauses."""
 
-from allocator.cluster.cooperative import run_to_completion
+from allocator.cooperative import run_to_completion
 from allocator.fairness.forecast import Cost, ForecastTurn, Passing, cost, passings, turn
 from allocator.fairness.pool import Pool
 from allocator.fairness.quantities import Quantities

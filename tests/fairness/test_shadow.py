@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allocator.cluster.cooperative import run_to_completion
+from allocator.cooperative import run_to_completion
 from allocator.fairness import policies
 from allocator.fairness.machines import Machines
 from allocator.fairness.pool import JournalEntry, Pool

@@ -1,6 +1,6 @@
 """Make small faults in the engine's rules, one at a time, and list the faults that no test finds.
 
-`make mutation` tries a sample of all places in `allocator/fairness` and `allocator/cluster` at
+`make mutation` tries a sample of all places in `allocator/fairness`, `users` and `cluster` at
 which an operator, a condition, a number or a call can be replaced. The sample is stable as long as
 the code of its faults is. For each fault, a separate process runs the tests that execute the
 changed lines, the cheapest first, until a test fails.
@@ -30,7 +30,7 @@ from tests.mutation.trials import Trials
 
 ROOT = Path(__file__).parents[2]
 WORK = ROOT / ".cache" / "mutation"
-ROOMS = ("allocator/fairness", "allocator/cluster")
+ROOMS = ("allocator/fairness", "allocator/users", "allocator/cluster")
 TESTS = (
     "tests/fairness",
     "tests/cluster",
@@ -41,7 +41,7 @@ TESTS = (
 
 
 def every(under: str) -> list[Mutant]:
-    """Return all faults below a folder, or in a file, of both packages."""
+    """Return all faults below a folder, or in a file, of all three packages."""
     return [
         mutant
         for room in ROOMS

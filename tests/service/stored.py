@@ -9,8 +9,8 @@ from tempfile import TemporaryDirectory
 
 from hypothesis import strategies as st
 
-from allocator.cluster.memory import Boost, Memory, MemoryChanges, RememberedUser, StoredTrajectory
 from allocator.service.store import sqlite
+from allocator.users.memory import Boost, Memory, MemoryChanges, RememberedUser, StoredTrajectory
 from tests.service.served import PATIENCE
 
 AMOUNTS = st.floats(min_value=0.0, allow_infinity=False, allow_nan=False)

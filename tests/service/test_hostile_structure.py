@@ -14,11 +14,11 @@ import pytest
 
 from allocator.cluster.engine import Engine
 from allocator.cluster.input.errors import InvalidEvent
-from allocator.cluster.memory import Memory
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
 from allocator.fairness.account import Account
 from allocator.service.masters import wire
+from allocator.users.memory import Memory
 from tests.cluster.master_side import (
     SECOND,
     START_NS,

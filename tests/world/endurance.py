@@ -18,7 +18,7 @@ from unittest import mock
 
 from aiohttp import web_app
 
-from allocator.service import server
+from allocator.service import shared_parts
 from tests.world.plan import POLICIES, Plan
 from tests.world.world import World, run
 
@@ -83,7 +83,7 @@ def week(days: float) -> int:
         world.loop.create_task(looking(world))
 
     # Polling twenty times a second would take most of the week's processing time.
-    with mock.patch.object(server, "_LOOK_EVERY", 10.0):
+    with mock.patch.object(shared_parts, "_LOOK_EVERY", 10.0):
         world = run(_lasting(days), prepare)
     if world.wrong is not None:
         print(f"after {world.loop.instant / DAY:.2f} days: {world.wrong}")

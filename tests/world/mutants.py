@@ -19,16 +19,15 @@ from allocator.cluster.allocation import progressive_filling
 from allocator.cluster.allocation.client_index import ClientIndex
 from allocator.cluster.allocation.progressive_filling import Budget, TaskBatch
 from allocator.cluster.calls import frameworks
-from allocator.cluster.cooperative import Cooperative
 from allocator.cluster.frameworks import subscription
 from allocator.cluster.input.errors import InvalidEvent
 from allocator.cluster.input.limits import Limits
-from allocator.cluster.memory import Memory
 from allocator.cluster.offers.filters import OfferFilters
 from allocator.cluster.quota import Headroom
 from allocator.cluster.resources import Kind, Resources
 from allocator.cluster.users import Users
 from allocator.contract import allocator_pb2 as contract
+from allocator.cooperative import Cooperative
 from allocator.fairness import account
 from allocator.fairness.live_tree import LiveTree
 from allocator.fairness.quantities import Quantities
@@ -39,6 +38,7 @@ from allocator.service.show import guard, web
 from allocator.service.store.sqlite import SqliteStore
 from allocator.service.store.writer import StoreWriter
 from allocator.service.store.zookeeper import ZookeeperStore
+from allocator.users.memory import Memory
 from tests.world.plan import Plan
 from tests.world.scenarios import SCENARIOS
 from tests.world.simulated.zookeeper import Client, Result

@@ -6,7 +6,7 @@ from allocator.cluster.agents.agent import Agent
 from allocator.cluster.agents.failover_recovery import FailoverRecovery
 from allocator.cluster.agents.placement_constraints import Host
 from allocator.cluster.agents.placements import Placements
-from allocator.cluster.agents.shared_volumes import NO_REPEATS, Repeats, Volume, volumes
+from allocator.cluster.agents.shared_volumes import Volume, volumes
 from allocator.cluster.agents.used_resources import AssumedUsage, UsedResources
 from allocator.cluster.frameworks.clients import Clients
 from allocator.cluster.frameworks.demands import Demands
@@ -17,6 +17,7 @@ from allocator.cluster.resources import NOTHING, Resources
 from allocator.cluster.users import UserTask
 from allocator.contract import mesos_pb2 as mesos
 from allocator.fairness.quantities import Quantities
+from allocator.users.tree import NO_REPEATS, Repeats
 
 
 class Ledger:
@@ -74,7 +75,7 @@ class Ledger:
         """
         self.agents[agent.id] = agent
         self.placements.put_agent(agent.id, Host.of(agent.info))
-        self.clients.users.put_agent(agent.id, agent.total.scalars)
+        self.clients.users.put_machine(agent.id, agent.total.scalars)
         self.quotas.note_total(NOTHING, agent.total)
         self.floor.put(agent.total.scalars)
         self.floor.put_names(agent.total.quantities)
@@ -96,7 +97,7 @@ class Ledger:
             if client in self.clients:
                 self.update_task(client)
         if changed and agent in self.agents:
-            self.clients.users.put_agent(agent, self.agents[agent].total.scalars)
+            self.clients.users.put_machine(agent, self.agents[agent].total.scalars)
         return bool(changed)
 
     def add_used(self, agent: Agent, used: dict[str, dict[str, Resources]]) -> None:
@@ -128,7 +129,7 @@ class Ledger:
             total: The new total, which may be less than the allocated resources.
         """
         if self.placements.put_agent(agent.id, Host.of(info)):
-            self.clients.users.put_agent(agent.id, total.scalars)
+            self.clients.users.put_machine(agent.id, total.scalars)
         self.set_total(agent, total)
         agent.update(info, capabilities, total)
 
@@ -140,7 +141,7 @@ class Ledger:
         self.floor.put_names(total.quantities)
         self.floor.discard_names(agent.total.quantities)
         if total.scalars != agent.total.scalars:
-            self.clients.users.put_agent(agent.id, total.scalars)
+            self.clients.users.put_machine(agent.id, total.scalars)
             self.floor.put(total.scalars)
             self.floor.discard(agent.total.scalars)
         self._set_capacity(self._capacity - agent.total.scalars + total.scalars)
@@ -151,7 +152,7 @@ class Ledger:
         for framework, role, _held in list(agent.allocations()):
             self._set_held(agent, framework, role, NOTHING)
         del self.agents[agent.id]
-        self.clients.users.discard_agent(agent.id)
+        self.clients.users.discard_machine(agent.id)
         self.placements.discard_agent(agent.id)
         self.set_exclusions(agent.id, ())
         self.quotas.note_total(agent.total, NOTHING)

@@ -8,8 +8,9 @@ from fnmatch import translate
 from typing import TypeAlias
 
 from allocator.cluster.input.limits import Limits
-from allocator.cluster.input.text import is_text, readable, shortened
+from allocator.cluster.input.text import is_text, readable
 from allocator.contract import mesos_pb2 as mesos
+from allocator.formatting import shortened
 
 WHITELIST = "longshare.whitelist"
 """Framework label: the only hosts on which the framework's tasks may run."""

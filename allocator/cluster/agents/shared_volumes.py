@@ -6,21 +6,17 @@ once for each framework within a role, once for the role, and once for each role
 semantics, §2.3, `sorter/drf`).
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from typing import TypeAlias
 
 from allocator.cluster.frameworks.framework import Client
 from allocator.cluster.resources import Kind, Resources
 from allocator.fairness.quantities import Quantities
+from allocator.users.tree import NO_REPEATS, Repeats
 
 Volume: TypeAlias = tuple[str, Kind]
 """Agent ID and resource kind of a shared volume."""
 
-Repeats: TypeAlias = Mapping[str, tuple[Quantities, Quantities]]
-"""user or virtual leaf → the sizes of volumes that begin to be repeated, and of volumes that cease
-to be repeated. A volume is repeated if several clients of the user hold the volume."""
-
-NO_REPEATS: Repeats = {}
 _NOTHING = Quantities()
 
 
@@ -87,7 +83,7 @@ class SharedVolumes:
         )
 
     def _add(self, name: str, volumes: Iterable[Volume]) -> Quantities:
-        """Record that one more client of a user or virtual leaf holds each of these volumes.
+        """Record one more holder among the clients of a user or virtual leaf, for each volume.
 
         Returns:
             Total size of the volumes that another client of the user held already.
@@ -100,7 +96,7 @@ class SharedVolumes:
         return sizes(repeated)
 
     def _remove(self, name: str, volumes: Iterable[Volume]) -> Quantities:
-        """Record that one client less of a user or virtual leaf holds each of these volumes.
+        """Record one holder less among the clients of a user or virtual leaf, for each volume.
 
         Returns:
             Total size of the volumes that another client of the user still holds.

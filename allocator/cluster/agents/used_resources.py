@@ -4,9 +4,9 @@ from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 
 from allocator.cluster.agents.agent import Agent
-from allocator.cluster.cooperative import Cooperative
 from allocator.cluster.frameworks.framework import Client
 from allocator.cluster.resources import NOTHING, Resources
+from allocator.cooperative import Cooperative
 from allocator.fairness.quantities import Quantities
 
 

@@ -17,9 +17,9 @@ from allocator.cluster.allocation.offer_builder import OfferBuilder, Outstanding
 from allocator.cluster.allocation.quota_stage import QuotaStage
 from allocator.cluster.allocation.sorter_view import RoleTreeIterator, SorterView
 from allocator.cluster.backfill.choosing import choose, fits
-from allocator.cluster.cooperative import Cooperative
 from allocator.cluster.state import Cluster
 from allocator.contract import allocator_pb2 as contract
+from allocator.cooperative import Cooperative
 
 _AGENTS_A_STEP = 50
 """Agents examined in one step. After a snapshot, the cycle must sum up each agent's free

@@ -32,9 +32,9 @@ from allocator.cluster.allocation.progressive_filling import (
     Needs,
 )
 from allocator.cluster.allocation.sorter_view import RoleTreeIterator
-from allocator.cluster.cooperative import Cooperative
 from allocator.cluster.frameworks.framework import Client
 from allocator.cluster.offers.filters import OfferFilters
+from allocator.cooperative import Cooperative
 from allocator.fairness.quantities import Quantities
 
 if TYPE_CHECKING:
@@ -214,8 +214,8 @@ class PackingTable:
         A shape is a task's resource needs together with the agents that may run the task.
 
         Args:
-            needs: Thousandths that one unit needs, by resource. A unit is the least number of tasks
-                that a client accepts.
+            needs: Demand of one unit in thousandths, by resource. A unit is the least number of
+                tasks accepted by a client.
             bit: The bit of one client of the shape, as in `ClientIndex`.
             tasks: Clients and their numbers of units, in the order to place.
             multiplier: The number of tasks in a unit; `placements` records tasks.
@@ -273,7 +273,7 @@ def max_tasks(capacity: Mapping[str, int], needs: Needs) -> int:
 
     Args:
         capacity: Thousandths by resource; a missing resource counts as 0.
-        needs: Thousandths that one task needs, by resource.
+        needs: Demand of one task in thousandths, by resource.
     """
     return min([capacity.get(str(name), 0) // amount for name, amount in needs.items()])
 

@@ -246,7 +246,7 @@ class FairShareStage:
 
         Args:
             client: The client that would run the task.
-            demand: Thousandths that one task needs, by resource.
+            demand: Demand of one task in thousandths, by resource.
             counted: Names of the agent's resources that exist in whole units only, such as ports.
         """
         top = top_level(client.role)
@@ -358,7 +358,7 @@ class FairShareStage:
             state: The allocation of the agent.
             client: The client to allocate to.
             usable: Available resources that the client can use.
-            demand: Thousandths that one task needs, by resource.
+            demand: Demand of one task in thousandths, by resource.
         """
         builder = self._builder
         share = usable.plain.take_demand(demand)
@@ -388,7 +388,7 @@ class FairShareStage:
             state: The allocation of the agent.
             client: The client to allocate to.
             special: Resources that the share includes in any case.
-            demand: Thousandths that one task needs, by resource.
+            demand: Demand of one task in thousandths, by resource.
         """
         agent, builder = state.agent, self._builder
         task = self._task_of(client, demand, agent.available.counted)
@@ -421,7 +421,7 @@ def task_of(
     """Return the task with a given demand, which also counts against the limits of a role.
 
     Args:
-        demand: Thousandths that one task needs, by resource.
+        demand: Demand of one task in thousandths, by resource.
         counted: Names of the agent's resources that exist in whole units only, such as ports.
         top: The top-level role of the client.
         limited: Names of the resources that have a quota limit for this role.

@@ -3,11 +3,9 @@
 from collections.abc import Iterable, Mapping
 
 from allocator.cluster.agents.agent import Agent
-from allocator.cluster.agents.shared_volumes import Repeats
 from allocator.cluster.allocation.client_index import ClientIndex, ClientMask
 from allocator.cluster.allocation.progressive_filling import Needs
 from allocator.cluster.allocation.sorter_view import SorterView
-from allocator.cluster.cooperative import Cooperative
 from allocator.cluster.frameworks.framework import Client, Framework
 from allocator.cluster.frameworks.subscription import Alternatives
 from allocator.cluster.metering.metered import note_offer
@@ -15,7 +13,9 @@ from allocator.cluster.quota import Headroom, top_level
 from allocator.cluster.resources import NOTHING, Resources
 from allocator.cluster.state import Cluster
 from allocator.contract import allocator_pb2 as contract
+from allocator.cooperative import Cooperative
 from allocator.fairness.quantities import Quantities
+from allocator.users.tree import Repeats
 
 
 class OutstandingOfferLimit:
@@ -224,7 +224,7 @@ class OfferBuilder:
         Args:
             agent: The agent that would be offered.
             client: The client that would get the offer.
-            needs: Thousandths that one task needs, by resource.
+            needs: Demand of one task in thousandths, by resource.
         """
         return not self._cluster.filters.has_filter(client, agent.id) and self._reaches(
             client, self.cut(agent, needs, 1)
@@ -235,7 +235,7 @@ class OfferBuilder:
 
         Args:
             client: The client that would get the offer.
-            needs: Thousandths that one task needs, by resource.
+            needs: Demand of one task in thousandths, by resource.
 
         Returns:
             The number of tasks; 0 if no number of tasks reaches the minimum.
@@ -251,7 +251,7 @@ class OfferBuilder:
 
         Args:
             agent: An agent with enough available resources.
-            needs: Thousandths that one task needs, by resource.
+            needs: Demand of one task in thousandths, by resource.
             number: The number of tasks.
         """
         available = agent.available
@@ -382,7 +382,7 @@ def _fewest(needs: Needs, minimum: Quantities) -> int:
     """Return the least number of tasks that reaches a minimum offer; 0 if no number does.
 
     Args:
-        needs: Thousandths that one task needs, by resource.
+        needs: Demand of one task in thousandths, by resource.
         minimum: Thousandths that an offer must have at least, by resource.
     """
     if any(name not in needs for name in minimum):

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from math import inf
 from typing import Generic, Literal, NamedTuple, Protocol, Self, TypeAlias, TypeVar
 
-from allocator.cluster.cooperative import Cooperative, run_to_completion
 from allocator.cluster.frameworks.framework import Client
+from allocator.cooperative import Cooperative, run_to_completion
 from allocator.fairness.quantities import Quantities
 from allocator.fairness.sorter_snapshot import Position, SortKey
 
@@ -33,7 +33,7 @@ class ClientTask:
     """The needs of one task, and cached multiples of them. Tasks are compared by identity.
 
     Args:
-        needs: Thousandths that one task takes, by name. Resources that exist in whole units only
+        needs: Demand of one task in thousandths, by name. Resources that exist in whole units only
             have multiples of 1000.
         scalars: The quantities by which one task increases the client's allocation, as the sorter
             counts it.

@@ -6,7 +6,6 @@ from itertools import chain
 from typing import TypeAlias
 
 from allocator.cluster.agents.agent import Agent
-from allocator.cluster.agents.shared_volumes import NO_REPEATS, Repeats
 from allocator.cluster.allocation.client_index import ClientIndex, ClientMask, ones
 from allocator.cluster.allocation.progressive_filling import ClientNode, Node, RoleNode
 from allocator.cluster.frameworks.clients import Clients
@@ -15,6 +14,7 @@ from allocator.cluster.users import User
 from allocator.fairness.pool import Pool
 from allocator.fairness.quantities import Quantities
 from allocator.fairness.sorter_snapshot import SorterSnapshot, SortKey
+from allocator.users.tree import NO_REPEATS, Repeats
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,10 @@ from allocator.cluster.input.errors import InvalidEvent
 from allocator.cluster.input.quarantine import ValidationError
 from allocator.cluster.quota import parse_limited_quota, parse_quota
 from allocator.cluster.state import Cluster
-from allocator.cluster.users import in_range
 from allocator.cluster.users.usage import update_usage
 from allocator.contract import allocator_pb2 as contract
 from allocator.fairness.bounds import LARGEST_WEIGHT, LEAST_WEIGHT
+from allocator.users.tree import in_range
 
 
 def tick(cluster: Cluster, _: contract.Tick) -> Callable[[], None]:

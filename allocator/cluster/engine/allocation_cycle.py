@@ -4,10 +4,10 @@ from collections.abc import Callable, Sequence
 from random import Random
 
 from allocator.cluster.allocation import Allocator
-from allocator.cluster.cooperative import Cooperative
 from allocator.cluster.input.quarantine import describe_error
 from allocator.cluster.state import Cluster
 from allocator.contract import allocator_pb2 as contract
+from allocator.cooperative import Cooperative
 
 
 class AllocationCycle:

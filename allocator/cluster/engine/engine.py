@@ -5,15 +5,15 @@ from dataclasses import replace
 from functools import partial
 from typing import Protocol
 
+from typing_extensions import override
+
 from allocator.cluster.agents.ledger import Ledger
 from allocator.cluster.agents.placements import Placements
 from allocator.cluster.backfill.holds import BackfillHolds
 from allocator.cluster.calls import PREPARE
-from allocator.cluster.cooperative import Cooperative, run_to_completion
 from allocator.cluster.engine.allocation_cycle import AllocationCycle
 from allocator.cluster.engine.memory_handover import MemoryHandover
 from allocator.cluster.engine.options import answered_after_ns, recovery, rules
-from allocator.cluster.engine.orders import carry_out
 from allocator.cluster.engine.resync import carry_over, note_skipped
 from allocator.cluster.engine.snapshot import BadSnapshotPart, fill_cluster, subject
 from allocator.cluster.engine.view import View
@@ -22,8 +22,7 @@ from allocator.cluster.frameworks.demands import Demands
 from allocator.cluster.frameworks.role_places import RolePlaces
 from allocator.cluster.input.errors import InvalidEvent, LostTrack
 from allocator.cluster.input.quarantine import ValidationError, describe_error
-from allocator.cluster.memory import Memory, MemoryChanges
-from allocator.cluster.metering.metered import hand_over_metering, write_checkpoints
+from allocator.cluster.metering.metered import hand_over_metering
 from allocator.cluster.metering.role_meter import RoleMeter
 from allocator.cluster.offers.exclusions import Exclusions
 from allocator.cluster.offers.filters import OfferFilters
@@ -32,7 +31,11 @@ from allocator.cluster.state import Cluster, ClusterStatistics
 from allocator.cluster.users.usage import update_usage
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import operator_pb2 as operator
+from allocator.cooperative import Cooperative, run_to_completion
 from allocator.fairness.metering import AccountCheckpoint, Meter
+from allocator.users.memory import Memory, MemoryChanges
+from allocator.users.metering import write_checkpoints
+from allocator.users.orders import carry_out
 
 LONGEST_LEAP_NS = 7200 * 1_000_000_000
 """Maximum difference between the timestamps of two events, in nanoseconds.
@@ -110,6 +113,12 @@ class Engine(View):
     def sequence(self) -> int:
         """Sequence number of the last applied event."""
         return self._sequence
+
+    @property
+    @override
+    def revision(self) -> tuple[int, int]:
+        """The sequence number and the number of snapshots; one differs after each message."""
+        return self._sequence, self.statistics.snapshots
 
     def watch(self, *watchers: Watcher) -> None:
         """Replace all watchers, which observe allocation cycles."""
@@ -242,6 +251,7 @@ class Engine(View):
         places = self._handover.places(self._cluster)
         return replace(self._handover.memory(self._users), places=places)
 
+    @override
     def changes(self) -> MemoryChanges:
         """Return what has changed since the last call in the state that `memory` returns.
 
@@ -251,6 +261,7 @@ class Engine(View):
         places = self._handover.places(self._cluster)
         return replace(self._handover.changes(self._users), places=places)
 
+    @override
     def close_accounts(self) -> Cooperative[dict[str, AccountCheckpoint]]:
         """Close all users' accounts in the meter at the end of an accounting period.
 
@@ -267,6 +278,7 @@ class Engine(View):
             yield from write_checkpoints(users, checkpoints)
         return checkpoints
 
+    @override
     def order(self, order: operator.Order) -> None:
         """Carry out an operator's command, such as a new weight, at the time of the last event.
 
@@ -413,7 +425,7 @@ class Engine(View):
     def _skip(self, event: contract.Event, error: InvalidEvent) -> None:
         """Skip an event that contradicts the known state.
 
-        The event's call is put in quarantine. The error is noted, so that `divergence` reports it.
+        The event's call is put in quarantine. The error is noted for `divergence`.
 
         Args:
             event: The event to skip.

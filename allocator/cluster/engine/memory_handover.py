@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from allocator.cluster.cooperative import Cooperative
-from allocator.cluster.memory import Memory, MemoryChanges
 from allocator.cluster.state import Cluster, ClusterStatistics
 from allocator.cluster.users import Users
+from allocator.cooperative import Cooperative
+from allocator.users.memory import Memory, MemoryChanges
 
 
 class MemoryHandover:

@@ -9,7 +9,6 @@ unnoticed.
 
 from allocator.cluster.agents.agent import attributes
 from allocator.cluster.calls.resources import add_filter
-from allocator.cluster.cooperative import Cooperative
 from allocator.cluster.frameworks.framework import Client, Framework
 from allocator.cluster.input.quarantine import Topic
 from allocator.cluster.input.resource_parser import ResourceParser
@@ -17,6 +16,7 @@ from allocator.cluster.offers.filters import parse_filter_duration
 from allocator.cluster.resources import InvalidResource
 from allocator.cluster.state import Cluster
 from allocator.contract import allocator_pb2 as contract
+from allocator.cooperative import Cooperative
 
 _KEPT: tuple[Topic, ...] = ("request", "answer")
 """Topics of rejected input that a snapshot does not contain, so their errors are kept."""

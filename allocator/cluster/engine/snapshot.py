@@ -5,7 +5,6 @@ from typing import Any
 
 from allocator.cluster.agents.failover_recovery import FailoverRecovery
 from allocator.cluster.calls import PREPARE
-from allocator.cluster.cooperative import Cooperative
 from allocator.cluster.frameworks.role_places import FormerPlaces, PlaceRequest
 from allocator.cluster.frameworks.subscription import read_subscription
 from allocator.cluster.input.errors import InvalidEvent
@@ -13,6 +12,7 @@ from allocator.cluster.input.quarantine import Kind, ValidationError, describe_e
 from allocator.cluster.input.text import count_role_nodes
 from allocator.cluster.state import Cluster
 from allocator.contract import allocator_pb2 as contract
+from allocator.cooperative import Cooperative
 
 
 class BadSnapshotPart(Exception):  # noqa: N818 - not an error of the snapshot

@@ -5,22 +5,23 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Literal, TypeAlias
 
+from typing_extensions import override
+
 from allocator.cluster.agents.agent import Agent
 from allocator.cluster.backfill.holds import BackfillHold
-from allocator.cluster.cooperative import Cooperative
+from allocator.cluster.engine.wording import MesosWording
 from allocator.cluster.frameworks.demands import MOST_DESCRIBED
 from allocator.cluster.frameworks.framework import Client, Framework
 from allocator.cluster.input.quarantine import RejectedInput
-from allocator.cluster.input.text import shortened
 from allocator.cluster.quota import Quota
 from allocator.cluster.reasons import Survey, could_be_served, survey
 from allocator.cluster.settings import EngineSettings
 from allocator.cluster.state import Cluster, ClusterStatistics, Withheld
 from allocator.cluster.users import Users
-from allocator.cluster.users.weights import Weights
-from allocator.fairness.pool import Pool
+from allocator.cooperative import Cooperative
 from allocator.fairness.quantities import Quantities
-from allocator.fairness.standing import Standing
+from allocator.formatting import shortened
+from allocator.users.adapter import ClusterCounts, MachineSummary, SchedulerAdapter
 
 _NANOSECONDS = 1_000_000_000
 
@@ -33,20 +34,6 @@ _STATES: dict[Withheld, AgentState] = {
     "deactivated": "deactivated",
     "not_whitelisted": "not on the whitelist",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class AgentSummary:
-    """One agent's state and resources, and the users that hold these resources, for displays."""
-
-    agent: str
-    hostname: str
-    state: AgentState
-    """Whether the free resources may be offered; if not, the reason."""
-    total: Quantities
-    free: Quantities
-    held: dict[str, Quantities]
-    """Held resources by user; by role if the framework is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,20 +60,7 @@ class TaskFit:
     """Resources that the framework is not offered, because its known demand does not name them."""
 
 
-@dataclass(frozen=True, slots=True)
-class TreeLevel:
-    """One step on the path from the top of the role tree to a user.
-
-    A step consists of a pool, and the member of this pool through which the path leads.
-    """
-
-    pool: Pool[str]
-    """The pool of this level."""
-    member: str
-    """The user, or the user above it, that is a member of the pool."""
-
-
-class View:
+class View(SchedulerAdapter):
     """Answers questions about the state of an engine for displays, without changing the state.
 
     Args:
@@ -97,6 +71,7 @@ class View:
     def __init__(self, settings: EngineSettings, cluster: Cluster) -> None:
         self._settings = settings
         self._cluster = cluster
+        self.wording = MesosWording(self)
 
     @property
     def settings(self) -> EngineSettings:
@@ -104,6 +79,7 @@ class View:
         return self._settings
 
     @property
+    @override
     def now(self) -> float:
         """The master's clock at the last event, in seconds since the Unix epoch."""
         return self._cluster.now_ns / _NANOSECONDS
@@ -114,9 +90,33 @@ class View:
         return self._cluster.statistics
 
     @property
-    def pool(self) -> Pool[str]:
-        """The pool of the top-level users, which ranks them by allocations and commitments."""
-        return self._cluster.ledger.clients.users.pool
+    @override
+    def is_tree(self) -> bool:
+        return self._settings.user_key == "role"
+
+    @property
+    @override
+    def declared_users(self) -> frozenset[str]:
+        return frozenset(user.name for user in self._settings.users)
+
+    @property
+    @override
+    def has_followed(self) -> bool:
+        return self.statistics.snapshots > 0
+
+    @property
+    @override
+    def longest_name(self) -> int:
+        return self.settings.limits.name
+
+    @property
+    @override
+    def messages(self) -> int:
+        return self.statistics.messages
+
+    @override
+    def counts(self) -> ClusterCounts:
+        return ClusterCounts(self.agents, self.frameworks)
 
     @property
     def agents(self) -> int:
@@ -137,47 +137,7 @@ class View:
         """Return all backfill holds, oldest first."""
         return list(self._cluster.holds)
 
-    def standings(self) -> list[Standing[str]]:
-        """Return the standings of all users: rank, allocation, commitments and more.
-
-        Users are sorted by priority within each level of the role tree.
-        """
-        return self._users.standings()
-
-    def users(self) -> list[str]:
-        """Return the names of all users and virtual leaves, top-level users first."""
-        return self._users.names()
-
-    def standing(self, user: str) -> Standing[str] | None:
-        """Return a user's rank, allocation and commitments; None if the user is not known.
-
-        Costs O(resources).
-        """
-        return self._users.standing(user)
-
-    def twin(self, user: str) -> Pool[str] | None:
-        """Return a copy of the pool in which a user competes with its siblings.
-
-        Callers allocate resources in the copy to predict the effect on the order of users. The
-        result is None if the user is not known. Costs O(users of the pool).
-        """
-        return self._users.twin(user)
-
-    def path(self, user: str) -> list[TreeLevel]:
-        """Return the levels at which a user competes, top first; empty if the user is not known.
-
-        At each level, the user or one of its ancestors competes with its siblings in one pool. The
-        user is served next if it or its ancestor is first at every level.
-        """
-        return [TreeLevel(pool, member) for pool, member in self._users.path(user)]
-
-    def ranks(self) -> dict[str, int]:
-        """Return each user's rank among its siblings in the role tree that want offers.
-
-        Ranks begin at 0 in each pool of siblings.
-        """
-        return {user: place for pool in self._users.pools() for place, user in enumerate(pool)}
-
+    @override
     def unservable_users(self, *, declining: bool = False) -> Cooperative[frozenset[str]]:
         """Return the users, at all levels, that want offers but cannot be served by any agent.
 
@@ -190,6 +150,7 @@ class View:
         agent_survey = yield from survey(self._cluster)
         return (yield from agent_survey.passed_over(declining=declining))
 
+    @override
     def could_be_served(self, user: str) -> bool:
         """Return whether at least one agent could serve a user, now or after tasks end.
 
@@ -198,17 +159,13 @@ class View:
         clients = self._users.clients(user)
         return not self.agents or any(could_be_served(self._cluster, client) for client in clients)
 
-    @property
-    def weights(self) -> Weights:
-        """The users' weights, and for each weight its source: operator, master or configuration."""
-        return self._users.weights
-
     def user(self, role: str, framework: str) -> str | None:
         """Return the name of the user that a framework acts for in a role; None if not known."""
         client = Client(role, framework)
         clients = self._cluster.ledger.clients
         return clients.user(client) if client in clients else None
 
+    @override
     def demands(self) -> dict[str, list[Quantities]]:
         """Return the known task demands, in thousandths, of each user's frameworks."""
         demands: dict[str, list[Quantities]] = {}
@@ -220,6 +177,7 @@ class View:
                     demands.setdefault(user, []).append(demand)
         return demands
 
+    @override
     def constraints(self) -> dict[str, dict[str, None]]:
         """Return descriptions of the placement constraints of each user's frameworks.
 
@@ -275,6 +233,7 @@ class View:
             if any(clients.user(client) == user for client in clients.of(framework.id))
         ]
 
+    @override
     def clients(self, user: str | None = None) -> list[Client]:
         """Return all clients, or only the clients of one user and of the users below it.
 
@@ -291,10 +250,12 @@ class View:
             if user is None or user in clients.node(client).names
         ]
 
+    @override
     def users_of(self, client: Client) -> list[str]:
         """Return a client's user and all users above it; empty if the client is gone."""
         return list(self._cluster.ledger.clients.display_names(client))
 
+    @override
     def survey(self) -> Cooperative[Survey]:
         """Return the agents in groups of equivalent agents, to explain why clients get no offers.
 
@@ -302,6 +263,7 @@ class View:
         """
         return survey(self._cluster)
 
+    @override
     def filters_by_role(self) -> dict[str, int]:
         """Return the number of offer filters in force, by role."""
         counts: dict[str, int] = {}
@@ -318,6 +280,7 @@ class View:
         consumed = quotas.consumed()
         return {role: (quota, consumed[role]) for role, quota in quotas.items()}
 
+    @override
     def offered(self) -> dict[str, Quantities] | None:
         """Return the resources that each user has been offered, but does not use.
 
@@ -348,7 +311,8 @@ class View:
         agents = self._cluster.ledger.agents
         return {agent.id: agent.available_for_display.scalars for agent in agents.values()}
 
-    def agent_summaries(self) -> Iterator[AgentSummary]:
+    @override
+    def machine_summaries(self) -> Iterator[MachineSummary]:
         """Yield each agent, in order of arrival, with the resources that users hold on it.
 
         Events may be applied between two items. Each item shows the state at its time.
@@ -368,7 +332,7 @@ class View:
                 else "full"
             )
             total, free = agent.total.scalars, agent.available_for_display.scalars
-            yield AgentSummary(agent.id, agent.hostname, state, total, free, held)
+            yield MachineSummary(agent.id, agent.hostname, state, total, free, held)
 
     def agent(self, agent: str) -> Agent | None:
         """Return an agent, which the caller must not change; None if the agent is not known."""
@@ -394,6 +358,7 @@ class View:
         return known.name if known is not None else framework
 
     @property
+    @override
     def _users(self) -> Users:
         return self._cluster.ledger.clients.users
 

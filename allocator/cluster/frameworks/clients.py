@@ -7,13 +7,14 @@ client.
 from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING
 
-from allocator.cluster.agents.shared_volumes import NO_REPEATS, Repeats, Volume
+from allocator.cluster.agents.shared_volumes import Volume
 from allocator.cluster.frameworks.framework import Client, Framework
 from allocator.cluster.input.limits import Limits
 from allocator.cluster.input.text import is_valid_role
 from allocator.cluster.settings import EngineSettings, UserKey
 from allocator.cluster.users import User, Users, UserTask
 from allocator.fairness.quantities import Quantities
+from allocator.users.tree import NO_REPEATS, Repeats
 
 if TYPE_CHECKING:
     from allocator.cluster.agents.used_resources import LeastUse

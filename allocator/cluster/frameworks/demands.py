@@ -13,8 +13,8 @@ from typing_extensions import override
 from allocator.cluster.frameworks.framework import Client, Framework
 from allocator.cluster.input.text import readable
 from allocator.cluster.resources import Resources
-from allocator.cluster.resources.largest import Largest
 from allocator.cluster.settings import EngineSettings
+from allocator.fairness.largest import Largest
 from allocator.fairness.quantities import Quantities
 
 _LONGEST_TYPO = 64
@@ -206,7 +206,7 @@ class DemandFloor(Largest):
         """Return the number of tasks in a batch: the fewest that reach the floor in some resource.
 
         Args:
-            demand: Thousandths that one task needs, by resource.
+            demand: Demand of one task in thousandths, by resource.
         """
         tasks = (
             -(-round(self._part * self.of[name]) // amount)

@@ -30,11 +30,11 @@ from allocator.cluster.input.text import (
     is_text,
     is_valid_role,
     readable,
-    shortened,
 )
 from allocator.cluster.resources import InvalidResource, parse_total
 from allocator.contract import mesos_pb2 as mesos
 from allocator.fairness.quantities import Quantities
+from allocator.formatting import shortened
 
 DEMAND = "longshare.demand"
 """Framework label: the resources of one of its tasks, such as `cpus:1;mem:1024`."""

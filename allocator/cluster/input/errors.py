@@ -1,10 +1,6 @@
 """Exceptions for input that the engine cannot apply."""
 
 
-class InvalidOrder(ValueError):  # noqa: N818 - the name describes the order
-    """An operator's command cannot be executed; nothing has changed."""
-
-
 class InvalidEvent(ValueError):  # noqa: N818 - the name describes the event
     """An event is malformed or contradicts the engine's state.
 

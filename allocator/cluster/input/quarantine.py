@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
 from allocator.cluster.input.errors import InvalidEvent
-from allocator.cluster.input.text import shortened
+from allocator.formatting import shortened
 
 Kind: TypeAlias = Literal["framework", "agent", "role", "master"]
 """The kind of sender whose input is rejected."""

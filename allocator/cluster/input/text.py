@@ -5,20 +5,12 @@ from collections.abc import Iterable
 from typing_extensions import TypeIs
 
 _LONGEST = 300
-"""Maximum length of a displayed message in characters."""
+"""Maximum length of displayed text in characters."""
 
 
 def is_text(value: str | bytes) -> TypeIs[str]:
     """Return whether a text field is valid UTF-8; protobuf returns an invalid field as bytes."""
     return isinstance(value, str)
-
-
-def shortened(message: str) -> str:
-    """Return a message, shortened if it is too long for logs and displays.
-
-    A message may contain received text of any length.
-    """
-    return message if len(message) <= _LONGEST else f"{message[:_LONGEST]}…"
 
 
 def readable(value: str | bytes) -> str:

@@ -1,12 +1,12 @@
 """Moves meters from one cluster to the next after a snapshot, and counts offers in meters."""
 
-from allocator.cluster.cooperative import Cooperative
 from allocator.cluster.frameworks.clients import Clients
 from allocator.cluster.frameworks.framework import Client
 from allocator.cluster.metering.role_meter import RoleMeter
-from allocator.cluster.users import Users
-from allocator.fairness.metering import AccountCheckpoint, Meter
+from allocator.cooperative import Cooperative
+from allocator.fairness.metering import Meter
 from allocator.fairness.quantities import Quantities
+from allocator.users.metering import hand_over_meter
 
 
 def hand_over_metering(
@@ -24,7 +24,7 @@ def hand_over_metering(
         before: The clients of the previous cluster; None at the start.
         after: The clients of the new cluster, metered from now on.
     """
-    yield from _passing_on_users(meter, None if before is None else before.users, after.users)
+    yield from hand_over_meter(meter, None if before is None else before.users, after.users)
     if roles is not None:
         now, held = after.users.now, dict[str, Quantities]()
         for client in after:
@@ -35,41 +35,6 @@ def hand_over_metering(
         until = now if before is None else before.users.now
         yield from roles.resume_in_steps(until, now, held, reset=before is None)
         after.roles = roles
-
-
-def _passing_on_users(meter: Meter, before: Users | None, after: Users) -> Cooperative[None]:
-    """Do the part of `hand_over_metering` that concerns the meter of users.
-
-    Generator for cooperative steps.
-    """
-    checkpoints: dict[str, AccountCheckpoint] = {}
-    tau = meter.tau
-    if before is not None:
-        before.count_capacity()
-        yield from write_checkpoints(before, checkpoints)
-    after.attach(meter)
-    present: dict[str, AccountCheckpoint] = {}
-    yield from write_checkpoints(after, present)
-    if before is None:
-        meter.first_checkpoints = present
-    else:
-        meter.bridge(checkpoints, present, after.pool.capacity, tau)
-
-
-def write_checkpoints(users: Users, checkpoints: dict[str, AccountCheckpoint]) -> Cooperative[None]:
-    """Add all users' usage up to now to their accounts, and collect the accounts' checkpoints.
-
-    Generator for cooperative steps, with one step for each user.
-
-    Args:
-        users: All users of one cluster.
-        checkpoints: Receives the checkpoint of each user and virtual leaf, by name.
-    """
-    for name in users.names():
-        checkpoint = users.count(name)
-        if checkpoint is not None:
-            checkpoints[name] = checkpoint
-        yield
 
 
 def note_offer(meter: Meter, clients: Clients, client: Client, now: float) -> None:

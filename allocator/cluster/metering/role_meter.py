@@ -10,9 +10,9 @@ from collections import deque
 from collections.abc import Mapping
 from typing import TypeAlias
 
-from allocator.cluster.cooperative import Cooperative
 from allocator.cluster.input.limits import Limits
 from allocator.cluster.input.text import is_valid_role
+from allocator.cooperative import Cooperative
 from allocator.fairness.metering import (
     HOUR,
     LONGEST_GAP,
@@ -93,7 +93,7 @@ class RoleMeter:
             self._follow(self._notes.popleft())
 
     def note_offer(self, role: str, now: float, *, refused: bool) -> None:
-        """Record that an offer was made in a role, or that it was declined. O(1).
+        """Record an offer made or declined in a role. O(1).
 
         Args:
             role: The role of the client that gets or declines the offer.

@@ -329,7 +329,7 @@ class OfferFilters:
             del self._by_agent[entry.agent]
 
     def _sweep(self) -> None:
-        """Remove filters that clients have dropped, so that the bits of these filters become free.
+        """Remove filters dropped by clients, to free the bits of these filters.
 
         `drop` only marks the client's slot as abandoned, because removal at once would be slow.
         """

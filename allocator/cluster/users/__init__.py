@@ -1,12 +1,18 @@
-"""Users that share the cluster: a tree if users are roles, otherwise a flat list.
+"""Users that share a Mesos cluster: a tree if users are roles, otherwise a flat list.
 
 Siblings in the tree are ranked by the allocation and the commitments of their subtrees. A role with
 both frameworks of its own and sub-roles competes with its sub-roles through a *virtual leaf*, named
 `ROLE/.`.
 """
 
-from allocator.cluster.users.commitments import NEGLIGIBLE_COMMITMENT
-from allocator.cluster.users.user import User, UserTask
-from allocator.cluster.users.users import Users, in_range
+from typing import TypeAlias
 
-__all__ = ["NEGLIGIBLE_COMMITMENT", "User", "UserTask", "Users", "in_range"]
+from allocator.cluster.frameworks.framework import Client
+from allocator.cluster.users.users import Users
+from allocator.users import user
+from allocator.users.user import UserTask
+
+User: TypeAlias = user.User[Client]
+"""A user whose clients are frameworks in roles."""
+
+__all__ = ["User", "UserTask", "Users"]

@@ -16,8 +16,6 @@ from typing import TYPE_CHECKING, TypeVar
 
 import structlog
 
-from allocator.cluster.engine import Engine
-from allocator.cluster.settings import UserKey
 from allocator.fairness.metering import AccountCheckpoint, HourlyUsage, Meter, UsageAccumulator
 from allocator.service.accounting import DAY, TooMuch
 from allocator.service.accounting.write_batch import Batch, OrderRecord
@@ -31,6 +29,7 @@ from allocator.service.loop.cooperative import (
 )
 from allocator.service.loop.engine_lock import EngineLock
 from allocator.service.store import StoreError, StoreInUse
+from allocator.users.adapter import SchedulerAdapter
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -80,8 +79,8 @@ class Accountant:
     """Writes usage and operator commands to the accounting database regularly, and reads from it.
 
     Args:
-        engine: The engine, read in slices in the event loop's thread.
-        meter: The engine's meter, which measures the usage of users.
+        adapter: The adapter, read in slices in the event loop's thread.
+        meter: The adapter's meter, which measures the usage of users.
         connect: Opens the database; called in another thread, and again after each failure.
         section: The settings `[accounting]`.
         engine_lock: Lock acquired before the engine is read; None for a new lock.
@@ -89,7 +88,7 @@ class Accountant:
 
     def __init__(
         self,
-        engine: Engine,
+        adapter: SchedulerAdapter,
         meter: Meter,
         connect: "Callable[[], Database]",
         section: AccountingSection,
@@ -98,10 +97,10 @@ class Accountant:
         self.statistics = AccountingStatistics()
         self.totals: dict[str, HourlyUsage] = {}
         """Usage of each known user from the service's start to the latest write."""
-        self._engine = engine
+        self._adapter = adapter
         self._meter = meter
-        self._roles = engine.role_meter
-        self._declared = frozenset(user.name for user in engine.settings.users)
+        self._roles = adapter.role_meter
+        self._declared = adapter.declared_users
         """Users that always have rows of their own."""
         self._connect = connect
         self._section = section
@@ -134,9 +133,9 @@ class Accountant:
         """Day on which old hours were last summed up by day, in days since the epoch."""
 
     @property
-    def user_key(self) -> UserKey:
-        """Setting `users.key`: the property of a framework (such as its role) that is its user."""
-        return self._engine.settings.user_key
+    def is_tree(self) -> bool:
+        """Whether slashes in users' names separate the levels of a tree."""
+        return self._adapter.is_tree
 
     def note(self, order: OrderRecord) -> None:
         """Queue an operator command; `keep` or the next regular write stores it."""
@@ -284,17 +283,17 @@ class Accountant:
             role_checkpoints: dict[str, AccountCheckpoint] = {}
             if self._roles is not None:
                 role_usage, role_checkpoints = await run_in_slices(
-                    self._roles.close_period(self._engine.now)
+                    self._roles.close_period(self._adapter.settled_at)
                 )
                 self._role_usage.add(role_usage)
-            checkpoints = await run_in_slices(self._engine.close_accounts(), self._engine_lock)
+            checkpoints = await run_in_slices(self._adapter.close_accounts(), self._engine_lock)
             usage = self._meter.take()
             await run_in_slices(usage.add_up_in_steps())
             self._usage.add(usage)
             self._add_totals(usage, checkpoints)
             self._drop_excess()
-        has_led = self._engine.statistics.snapshots > 0
-        until = self._engine.now
+        has_led = self._adapter.has_followed
+        until = self._adapter.settled_at
         self._number += 1
         self._batch = Batch(
             writer=self._writer,
@@ -351,9 +350,9 @@ class Accountant:
             lambda: database.last_checkpoints(self._writer)
         )
         started = min(
-            (checkpoint.at for checkpoint in beginning.values()), default=self._engine.now
+            (checkpoint.at for checkpoint in beginning.values()), default=self._adapter.settled_at
         )
-        self._meter.bridge(checkpoints, beginning, self._engine.pool.capacity)
+        self._meter.bridge(checkpoints, beginning, self._adapter.pool.capacity)
         self._since = min(until, started) if checkpoints else started
         self._meter.first_checkpoints = None
         if self._roles is not None and self._roles.beginning is not None:

@@ -2,14 +2,14 @@
 
 from importlib.util import find_spec
 
-from allocator.service.config import Config, ConfigError
+from allocator.service.config import ConfigError, SharedConfig
 
 _INSTALL = "pip install 'longshare[{}]'"
 _NEEDED = {"sqlalchemy": "accounting", "psycopg": "postgresql"}
 """Module that a database needs → Longshare's extra that installs the module."""
 
 
-def database_location(config: Config) -> str | None:
+def database_location(config: SharedConfig) -> str | None:
     """Return the URL or path of the accounting database; None if no accounts are kept.
 
     No accounts are kept if they are switched off. Nor are they kept if SQLAlchemy is not installed
@@ -30,7 +30,7 @@ def database_location(config: Config) -> str | None:
     )
 
 
-def missing_reason(config: Config) -> str | None:
+def missing_reason(config: SharedConfig) -> str | None:
     """Return a warning to log if only a missing package prevents accounting; None otherwise."""
     location = config.accounting_database()
     if location is None or _missing(location) is None:

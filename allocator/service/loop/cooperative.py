@@ -8,7 +8,7 @@ from concurrent.futures import CancelledError
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from typing import Generic, TypeAlias, TypeVar
 
-from allocator.cluster.cooperative import Cooperative, run_to_completion
+from allocator.cooperative import Cooperative, run_to_completion
 
 T = TypeVar("T")
 Work: TypeAlias = Cooperative[T]

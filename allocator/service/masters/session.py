@@ -11,18 +11,18 @@ import grpc
 import structlog
 
 from allocator import __version__
-from allocator.cluster.cooperative import Cooperative
 from allocator.cluster.engine import Engine
 from allocator.cluster.input.errors import InvalidEvent
-from allocator.cluster.memory import Memory
 from allocator.contract import SUPPORTED_VERSIONS
 from allocator.contract import allocator_pb2 as contract
+from allocator.cooperative import Cooperative
 from allocator.service.loop import gc_tuning
 from allocator.service.loop.cooperative import run_in_slices
 from allocator.service.loop.engine_lock import EngineLock
 from allocator.service.masters.message_splitting import split_message
 from allocator.service.masters.timestamp_guard import TimestampGuard
 from allocator.service.masters.wire import HeavyEventsError, WireError
+from allocator.users.memory import Memory
 
 if TYPE_CHECKING:
     from allocator.cluster.input.quarantine import RejectedInput

@@ -7,7 +7,6 @@ import grpc
 import structlog
 
 from allocator.cluster.engine import Engine
-from allocator.cluster.memory import Memory
 from allocator.contract import allocator_pb2 as contract
 from allocator.service.loop.engine_lock import EngineLock
 from allocator.service.masters import wire
@@ -22,6 +21,7 @@ from allocator.service.masters.session import (
 )
 from allocator.service.masters.timestamp_guard import Timeline, TimestampGuard
 from allocator.service.rights import Rights, certificate
+from allocator.users.memory import Memory
 
 MAX_STREAMS_WITHOUT_SNAPSHOT = 64
 """Maximum number of streams that have not sent a snapshot; one more stream ends the oldest of them.

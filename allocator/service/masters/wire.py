@@ -21,10 +21,10 @@ from typing import Any, TypeVar
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 
-from allocator.cluster.cooperative import Cooperative, run_to_completion
 from allocator.cluster.input.text import readable
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
+from allocator.cooperative import Cooperative, run_to_completion
 
 _LENGTH_DELIMITED = 2
 _FIXED = {1: 8, 5: 4}

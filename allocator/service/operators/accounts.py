@@ -48,8 +48,8 @@ async def usage(
             f"usage by {request.by!r}; group it by user, role or day",
         )
     since, until, by = request.since, request.until, _BY[request.by]
-    nested = by == "role" or accountant_required.user_key == "role"
-    if by == "role" and accountant_required.user_key == "role":
+    nested = by == "role" or accountant_required.is_tree
+    if by == "role" and accountant_required.is_tree:
         by = "user"
     await accountant_required.write()
     users = frozenset(request.users)

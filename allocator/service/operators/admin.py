@@ -4,7 +4,6 @@ from dataclasses import asdict
 
 import grpc
 
-from allocator.cluster.engine import Engine
 from allocator.contract import admin_pb2 as admin
 from allocator.contract import operator_pb2 as operator
 from allocator.contract.admin_pb2_grpc import AdminServicer
@@ -18,7 +17,7 @@ from allocator.service.operators.forecast import (
     TooManyForecastsError,
     UnknownUserError,
 )
-from allocator.service.operators.grpc_errors import LONGEST, abort, require_names
+from allocator.service.operators.grpc_errors import abort, require_names
 from allocator.service.operators.messages import message
 from allocator.service.operators.orders import Orders
 from allocator.service.show.explain import explain, upcoming
@@ -27,18 +26,19 @@ from allocator.service.show.shadows import Shadows, ShadowState
 from allocator.service.show.shares import UserShare, read_shares
 from allocator.service.show.wait_reasons import Waits
 from allocator.service.store.writer import StoreWriter
+from allocator.users.adapter import SchedulerAdapter
 
 
 class Admin(AdminServicer):
     """gRPC service that answers operators' questions and carries out their commands.
 
-    The service reads the engine between two messages of the master, in the same event loop. Shares
-    are read in steps, once for all callers that ask at the same time. An operator command (an
-    *order* in the contract) is carried out without interruption. Its reply describes the users
+    The service reads the adapter between two messages of the scheduler, in the same event loop.
+    Shares are read in steps, once for all callers that ask at the same time. An operator command
+    (an *order* in the contract) is carried out without interruption. Its reply describes the users
     directly before and after the command.
 
     Args:
-        engine: The engine that answers questions and carries out commands.
+        adapter: The adapter that answers questions and carries out commands.
         waits: Waiting times of users, and reasons why they get nothing more.
         store_writer: Stores the effect of a command at once; None: the effect is lost when the
             service ends.
@@ -50,7 +50,7 @@ class Admin(AdminServicer):
 
     def __init__(  # noqa: PLR0913, PLR0917 - every source of the replies
         self,
-        engine: Engine,
+        adapter: SchedulerAdapter,
         waits: Waits,
         store_writer: StoreWriter | None,
         accountant: Accountant | None,
@@ -59,17 +59,17 @@ class Admin(AdminServicer):
     ) -> None:
         self._waits = waits
         self._engine_lock = EngineLock() if engine_lock is None else engine_lock
-        self._engine = engine
+        self._adapter = adapter
         self._statistics = waits.statistics
         self._accountant = accountant
         self._shadows = Shadows({}) if shadows is None else shadows
-        self._forecasts = Forecasts(engine, self._engine_lock)
-        self._longest_name = engine.settings.limits.name
+        self._forecasts = Forecasts(adapter, self._engine_lock)
+        self._longest_name = adapter.longest_name
         self._rows = SharedComputation(lambda: run_in_slices(self._read_rows(), self._engine_lock))
         self._shares = SharedComputation(
             lambda: run_in_slices(self._make_shares(), self._engine_lock)
         )
-        self.orders = Orders(engine, self._rows, store_writer, accountant, self._engine_lock)
+        self.orders = Orders(adapter, self._rows, store_writer, accountant, self._engine_lock)
 
     async def Shares(  # noqa: N802 - the contract defines the name
         self,
@@ -101,19 +101,20 @@ class Admin(AdminServicer):
         """
         user = request.user  # each access to the field decodes the name again
         await require_names(context, [user], self._longest_name)
-        before = self._engine.statistics.messages
+        before = self._adapter.messages
         rows = await self._rows.get()
         row = rows.get(user)
         if row is None:
-            words = await run_in_slices(self._rejections(user), self._engine_lock)
+            hint = self._adapter.wording.about_unknown_user(user)
+            words = await run_in_slices(hint, self._engine_lock)
             await abort(context, grpc.StatusCode.NOT_FOUND, f"no such user: {user}{words}")
-        reasons = await run_in_slices(find_reasons(self._engine, row.user), self._engine_lock)
-        passed_over = await run_in_slices(self._engine.unservable_users(), self._engine_lock)
+        reasons = await run_in_slices(find_reasons(self._adapter, row.user), self._engine_lock)
+        passed_over = await run_in_slices(self._adapter.unservable_users(), self._engine_lock)
         async with self._engine_lock:
             waited, alone = self._waits.seconds(row.user), self._statistics.alone
             cache = ExplanationFacts(reasons, waited, alone, passed_over)
-            explanation = explain(self._engine, row, list(rows.values()), cache)
-            explanation.user.CopyFrom(message(row, self._engine))
+            explanation = explain(self._adapter, row, list(rows.values()), cache)
+            explanation.user.CopyFrom(message(row, self._adapter))
             explanation.user.passed_over = explanation.passed_over
             explanation.cluster.CopyFrom(self._cluster())
             explanation.meanwhile = explanation.cluster.messages - before
@@ -170,33 +171,16 @@ class Admin(AdminServicer):
     def _read_rows(self) -> Work[dict[str, UserShare]]:
         """Return the shares of all users by name, in the order of `read_shares`."""
         rows = {}
-        for row in (yield from read_shares(self._engine, self._engine.users())):
+        for row in (yield from read_shares(self._adapter, self._adapter.users())):
             rows[row.user] = row
             yield
         return rows
 
-    def _rejections(self, user: str) -> Work[str]:
-        """Return why frameworks with a name are set aside, as the end of a sentence.
-
-        The result is empty if there are no such frameworks.
-
-        Args:
-            user: A name that no user has.
-        """
-        words = ""
-        for rejected in list(self._engine.rejected_inputs()):
-            if user in {rejected.name, self._engine.framework_name(rejected.name)}:
-                words += f"; the service rejected framework {rejected.name}: {rejected.flaw.words}"
-                if len(words) > LONGEST:
-                    break
-            yield
-        return words
-
     def _make_shares(self) -> Work[admin.SharesReply]:
-        engine, reply = self._engine, admin.SharesReply()
-        before = engine.statistics.messages
-        for row in (yield from read_shares(engine, engine.users())):
-            share = message(row, engine)
+        adapter, reply = self._adapter, admin.SharesReply()
+        before = adapter.messages
+        for row in (yield from read_shares(adapter, adapter.users())):
+            share = message(row, adapter)
             share.passed_over = row.user in self._waits.passed_over
             reply.users.append(share)
             yield
@@ -205,7 +189,7 @@ class Admin(AdminServicer):
         return reply
 
     def _add_shadow(self, reply: admin.ShadowsReply, follower: ShadowState) -> Work[None]:
-        differences = yield from self._shadows.compare(self._engine, follower)
+        differences = yield from self._shadows.compare(self._adapter, follower)
         shadow = reply.shadows.add(
             name=follower.name, failure=follower.failure, seconds=follower.seconds
         )
@@ -214,17 +198,18 @@ class Admin(AdminServicer):
             yield
 
     def _cluster(self) -> admin.Cluster:
-        engine = self._engine
+        adapter = self._adapter
+        counts = adapter.counts()
         return admin.Cluster(
-            time=engine.now,
+            time=adapter.now,
             connected=self._statistics.connected,
-            policy=engine.pool.policy.name,
-            agents=engine.agents,
-            frameworks=engine.frameworks,
-            wanting=engine.pool.active,
-            capacity=engine.pool.capacity.to_doubles(),
-            allocation=engine.pool.held().to_doubles(),
-            next_passing=next(upcoming(engine, self._waits.passed_over), None),
+            policy=adapter.pool.policy.name,
+            agents=counts.machines,
+            frameworks=counts.applications,
+            wanting=adapter.pool.active,
+            capacity=adapter.pool.capacity.to_doubles(),
+            allocation=adapter.pool.held().to_doubles(),
+            next_passing=next(upcoming(adapter, self._waits.passed_over), None),
             alone=self._statistics.alone,
-            messages=engine.statistics.messages,
+            messages=adapter.messages,
         )

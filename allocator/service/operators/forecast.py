@@ -13,16 +13,16 @@ from typing import Any, TypeAlias
 
 import grpc
 
-from allocator.cluster.engine import Engine
 from allocator.contract import admin_pb2 as admin
 from allocator.fairness.bounds import LARGEST_WEIGHT, LEAST_WEIGHT
 from allocator.fairness.forecast import Cost, Passing, below_after, cost, passings, turn_below
 from allocator.fairness.pool import Pool
 from allocator.fairness.quantities import Quantities
+from allocator.formatting import called, counted, duration
 from allocator.service.loop.cooperative import Work, run_in_slices, run_in_thread
 from allocator.service.loop.engine_lock import EngineLock
-from allocator.service.show.explanations import PASSED_OVER, words_of_gaps
-from allocator.service.show.formatting import called, counted, duration
+from allocator.users.adapter import SchedulerAdapter
+from allocator.users.wording import Vocabulary
 
 MOST_PASSINGS = 100
 """Maximum number of passings in one reply; later passings are left out."""
@@ -59,12 +59,12 @@ class Forecasts:
     in short bursts, so that many requests together take a bounded part of the processor's time.
 
     Args:
-        engine: The engine to read.
+        adapter: The adapter to read.
         engine_lock: Lock that is acquired before the engine is read.
     """
 
-    def __init__(self, engine: Engine, engine_lock: EngineLock) -> None:
-        self._engine = engine
+    def __init__(self, adapter: SchedulerAdapter, engine_lock: EngineLock) -> None:
+        self._adapter = adapter
         self._engine_lock = engine_lock
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="forecast")
         self._turn = asyncio.Lock()
@@ -92,20 +92,20 @@ class Forecasts:
 
     async def _copy_state(self, request: admin.ForecastRequest) -> "_Question":
         """Return a request together with copies of the state that its answer depends on."""
-        engine, engine_lock, user = self._engine, self._engine_lock, request.user
+        adapter, engine_lock, user = self._adapter, self._engine_lock, request.user
         async with engine_lock:
-            demand = _demand(request, engine)
-            _check(request, engine.pool.capacity)
-        survey = await run_in_slices(_survey_agents(engine, user, demand), engine_lock)
+            demand = _demand(request, adapter)
+            _check(request, adapter.pool.capacity)
+        survey = await run_in_slices(_survey_machines(adapter, user, demand), engine_lock)
         async with engine_lock:
-            levels = [(level.pool.twin(), level.member) for level in engine.path(user)]
+            levels = [(level.pool.twin(), level.member) for level in adapter.path(user)]
             newcomer = not levels
             if newcomer and (not request.tasks or "/" in user):
                 raise UnknownUserError(
                     f"user {user} was forgotten while the service computed this forecast"
                 )
             if newcomer:
-                levels = [(engine.pool.twin(), user)]
+                levels = [(adapter.pool.twin(), user)]
             return _Question(request, levels, demand, survey, newcomer=newcomer)
 
     async def _compute(self, work: Work[admin.ForecastReply]) -> admin.ForecastReply:
@@ -121,40 +121,48 @@ class Forecasts:
 
 
 @dataclass(frozen=True, slots=True)
-class _AgentSurvey:
-    """Facts about the agents that a forecast needs, such as how many more tasks would fit."""
+class _MachineSurvey:
+    """Facts about the machines that a forecast needs, such as how many more tasks would fit."""
 
+    vocabulary: Vocabulary
+    """Words of the scheduler."""
     passed_over: frozenset[str]
-    """Users at all levels of the role tree that want offers, but that no agent could serve."""
+    """Users at all levels of the tree that are active, but that no machine could serve."""
     room: int = 0
     """Number of the requested tasks that fit into the free resources now."""
     most: int = 0
-    """Number of the requested tasks that would fit on the agents if nothing else ran."""
+    """Number of the requested tasks that would fit on the machines if nothing else ran."""
     gaps: str = ""
-    """Sentence that says that no agent has enough free resources for one task; empty if a task
+    """Sentence that says that no machine has enough free resources for one task; empty if a task
     fits."""
 
 
-def _survey_agents(engine: Engine, user: str, demand: Quantities | None) -> Work[_AgentSurvey]:
-    """Find users that no agent could serve, and how many tasks of a user the agents have room for.
+def _survey_machines(
+    adapter: SchedulerAdapter, user: str, demand: Quantities | None
+) -> Work[_MachineSurvey]:
+    """Find users that no machine could serve, and how many tasks of a user have room.
 
-    Costs O(agents + users · groups of equal agents).
+    Costs O(machines + users · groups of equal machines).
 
     Args:
-        engine: The engine to read.
+        adapter: The adapter to read.
         user: The user for which the forecast is requested.
         demand: Resources of one task; None if the request is not about tasks.
     """
-    survey = yield from engine.survey()
+    vocabulary = adapter.wording.vocabulary
+    survey = yield from adapter.survey()
     passed_over = yield from survey.passed_over()
     if demand is None:
-        return _AgentSurvey(passed_over)
-    room, largest = yield from survey.task_capacity(engine.clients(user.removesuffix("/.")), demand)
+        return _MachineSurvey(vocabulary, passed_over)
+    room, largest = yield from survey.task_capacity(
+        adapter.clients(user.removesuffix("/.")), demand
+    )
     waits = largest and not room and survey.others_are_smaller(demand)
-    return _AgentSurvey(passed_over, room, largest, words_of_gaps(engine) if waits else "")
+    gaps = adapter.wording.about_gaps() if waits else ""
+    return _MachineSurvey(vocabulary, passed_over, room, largest, gaps)
 
 
-def _demand(request: admin.ForecastRequest, engine: Engine) -> Quantities | None:
+def _demand(request: admin.ForecastRequest, adapter: SchedulerAdapter) -> Quantities | None:
     """Return the resources of one task in a request; None if the request is not about tasks.
 
     A request that does not state them gets the demand of the user's known tasks.
@@ -163,13 +171,13 @@ def _demand(request: admin.ForecastRequest, engine: Engine) -> Quantities | None
         InvalidQuestionError: the user is unknown, or no task demand is known.
     """
     user = request.user
-    if engine.standing(user) is None and (not request.tasks or "/" in user):
+    if adapter.standing(user) is None and (not request.tasks or "/" in user):
         raise UnknownUserError(
             f"no such user: {user}; to forecast for a new top-level user, give --tasks"
         )
     if not request.tasks:
         return None
-    known = engine.demands().get(user.removesuffix("/."), [])
+    known = adapter.demands().get(user.removesuffix("/."), [])
     demand = _amounts(request.demand) if request.demand else next(iter(known), None)
     if not demand:
         raise InvalidQuestionError(
@@ -188,7 +196,7 @@ def _amounts(amounts: Mapping[str, float]) -> Quantities:
 class _Question:
     """Computes the answer to one forecast request.
 
-    It works on copies of the engine's pools, so that a worker thread can compute the answer.
+    It works on copies of the adapter's pools, so that a worker thread can compute the answer.
     """
 
     def __init__(
@@ -196,7 +204,7 @@ class _Question:
         request: admin.ForecastRequest,
         levels: list[tuple[Pool[str], str]],
         demand: Quantities | None,
-        survey: _AgentSurvey,
+        survey: _MachineSurvey,
         *,
         newcomer: bool,
     ) -> None:
@@ -206,6 +214,7 @@ class _Question:
         self._user = request.user
         self._demand = demand
         self._survey = survey
+        self._vocabulary = survey.vocabulary
         self._newcomer = newcomer
         self._horizon = _horizon(request.horizon, self._pool.policy.tau)
         if request.HasField("weight") and not newcomer:
@@ -217,6 +226,7 @@ class _Question:
     def answer(self) -> Work[admin.ForecastReply]:
         """Return the answer, in numbers and in sentences; run in a worker thread."""
         request, pool, user = self._request, self._pool, self._user
+        vocabulary = self._vocabulary
         if self._newcomer:
             pool.add(user, weight=request.weight if request.HasField("weight") else 1.0)
         was_active = pool.standing(user).active
@@ -265,23 +275,24 @@ class _Question:
             )
         if user in self._survey.passed_over:
             reply.words.append(
-                f"{called(user)} wants offers, but {PASSED_OVER}; longshare explain gives the "
-                "reason. This forecast assumes that an agent could serve it."
+                f"{called(user)} {vocabulary.wants}, but {vocabulary.passed_over}; longshare "
+                "explain gives the reason. This forecast assumes that at least one "
+                f"{vocabulary.machine} could serve it."
             )
-        reply.words.extend(_words(request, reply, self._horizon, wants=was_active))
+        reply.words.extend(_words(request, reply, self._horizon, vocabulary, wants=was_active))
         if self._survey.gaps:
             reply.words.append(f"{called(user)} {self._survey.gaps}")
         return reply
 
     def _upcoming(self, until: float) -> Work[list[Passing[str]]]:
-        """Return the first passings at all levels of the role tree, soonest first."""
+        """Return the first passings at all levels of the tree, soonest first."""
         upcoming = list[Passing[str]]()
         for level in self._levels:
             upcoming += yield from passings(*level, until)
         return sorted(upcoming, key=lambda passing: passing.when)[:MOST_PASSINGS]
 
     def _pass_over(self) -> Work[list[str]]:
-        """Leave users that no agent could serve out of the forecast, and return their names.
+        """Leave users that no machine could serve out of the forecast, and return their names.
 
         The user for which the forecast is requested and its parents are never left out.
         """
@@ -297,10 +308,11 @@ class _Question:
         return passed_over
 
     def _assumptions(self, passed_over: list[str]) -> list[str]:
-        pool = self._pool
+        pool, machine = self._pool, self._vocabulary.machine
+        nothing_moves = f"No {machine} or user comes or goes."
         assumptions = [
-            "No other user's allocation, weight or demand changes. No agent or user comes or goes.",
-            "Turns follow the order of users. Quota, constraints and declines may delay a turn.",
+            f"No other user's allocation, weight or demand changes. {nothing_moves}",
+            f"Turns follow the order of users. {self._vocabulary.delays} may delay a turn.",
         ]
         if self._demand is not None:
             assumptions.append(
@@ -317,7 +329,8 @@ class _Question:
                 f" and {len(passed_over) - _NAMED} more" if len(passed_over) > _NAMED else ""
             )
             assumptions.append(
-                f"No agent could serve {names}{remainder}. The forecast passes these users over."
+                f"No {machine} could serve {names}{remainder}. The forecast passes these users "
+                "over."
             )
         if pool.policy.tau is None:
             assumptions.append(
@@ -374,10 +387,16 @@ def _passing(passing: Passing[str], now: float) -> admin.Passing:
 
 
 def _words(
-    request: admin.ForecastRequest, reply: admin.ForecastReply, horizon: float, *, wants: bool
+    request: admin.ForecastRequest,
+    reply: admin.ForecastReply,
+    horizon: float,
+    vocabulary: Vocabulary,
+    *,
+    wants: bool,
 ) -> list[str]:
     user, within = called(request.user), duration(horizon)
-    words = [] if wants else [f"{user} wants no offers now; this forecast assumes that it does."]
+    assumption = f"this forecast assumes that it {vocabulary.assumed}"
+    words = [] if wants else [f"{user} {vocabulary.wants_nothing} now; {assumption}."]
     for passing in reply.passings:
         when = duration(passing.after)
         if passing.passing == request.user:
@@ -399,17 +418,17 @@ def _words(
                 f"While its allocation does not change, its commitment stays above {level}."
             )
     if reply.HasField("wait"):
-        words.extend(_words_of_wait(reply.wait, within))
+        words.extend(_words_of_wait(reply.wait, within, vocabulary.machine))
     if reply.HasField("cost"):
         words.extend(_words_of_cost(request, reply.cost, within))
     return words
 
 
-def _words_of_wait(wait: admin.Wait, within: str) -> list[str]:
+def _words_of_wait(wait: admin.Wait, within: str, machine: str) -> list[str]:
     ahead = f"{counted(wait.ahead, 'user')} {'is' if wait.ahead == 1 else 'are'} ahead of it now"
     words = [f"{ahead if wait.ahead else 'No user is ahead of it now'}."]
     if not wait.most:
-        words.append("No agent could hold such a task, even if no other task ran there.")
+        words.append(f"No {machine} could hold such a task, even if no other task ran there.")
         return words
     words.append(_words_of_turns(wait.at_once, wait.tasks))
     if wait.at_once < wait.tasks:

@@ -1,19 +1,19 @@
 """Conversion of a user's share to the message that operators receive."""
 
-from allocator.cluster.engine import Engine
 from allocator.contract import admin_pb2 as admin
 from allocator.service.show.shares import UserShare
+from allocator.users.adapter import SchedulerAdapter
 
 
-def message(row: UserShare, engine: Engine) -> admin.UserShare:
+def message(row: UserShare, adapter: SchedulerAdapter) -> admin.UserShare:
     """Return a user's share as a message for operators.
 
     Args:
         row: The share of the user.
-        engine: The engine, which knows the source of the user's weight and the end of its boost
+        adapter: The adapter, which knows the source of the user's weight and the end of its boost
             (temporary weight).
     """
-    standing, weights = row.standing, engine.weights
+    standing, weights = row.standing, adapter.weights
     share = admin.UserShare(
         user=row.user,
         parent=row.parent,
@@ -42,6 +42,6 @@ def message(row: UserShare, engine: Engine) -> admin.UserShare:
     )
     boost = weights.boost(row.user)
     if boost is not None:
-        share.boost_ends_after = max(boost.until - engine.now, 0.0)
+        share.boost_ends_after = max(boost.until - adapter.now, 0.0)
         share.weight_after_boost = weights.after_boost(row.user)
     return share

@@ -16,8 +16,6 @@ import grpc
 import structlog
 from google.protobuf.json_format import MessageToDict
 
-from allocator.cluster.engine import Engine
-from allocator.cluster.input.errors import InvalidOrder
 from allocator.contract import admin_pb2 as admin
 from allocator.contract import operator_pb2 as operator
 from allocator.fairness.standing import Standing
@@ -31,6 +29,8 @@ from allocator.service.operators.refusals import Refusals
 from allocator.service.rights import certificate, identified
 from allocator.service.show.shares import UserShare
 from allocator.service.store.writer import StoreWriter
+from allocator.users.adapter import SchedulerAdapter
+from allocator.users.orders import InvalidOrder
 
 LONGEST = 2000
 """Maximum length, in characters, of a command's text and of its effect in the audit log."""
@@ -65,10 +65,10 @@ class _OrderEffect:
 
 
 class Orders:
-    """Carries out operator commands, one at a time, between two messages of the master.
+    """Carries out operator commands, one at a time, between two messages of the scheduler.
 
     Args:
-        engine: The engine that carries out the commands.
+        adapter: The adapter that carries out the commands.
         rows: Shared computation of all users' shares, which describe users before and after a
             command.
         store_writer: Stores the effect of a command at once; None: the effect is lost when the
@@ -80,13 +80,13 @@ class Orders:
 
     def __init__(
         self,
-        engine: Engine,
+        adapter: SchedulerAdapter,
         rows: SharedComputation[dict[str, UserShare]],
         store_writer: StoreWriter | None,
         accountant: Accountant | None,
         engine_lock: EngineLock,
     ) -> None:
-        self._engine = engine
+        self._adapter = adapter
         self._rows = rows
         self._store_writer = store_writer
         self._accountant = accountant
@@ -101,12 +101,12 @@ class Orders:
         """Carry out an operator command, and return each changed user before and after.
 
         A command may change the entitlement of every user, which costs O(users). After a command,
-        the next command therefore waits, so that the master's messages are answered in between.
-        A command that the engine rejects changes nothing, is logged for the audit, and ends the
+        the next command therefore waits, so that the scheduler's messages are answered in between.
+        A command that the adapter rejects changes nothing, is logged for the audit, and ends the
         call with an error status.
         """
-        engine, named = self._engine, _named(order)
-        await require_names(context, named, engine.settings.limits.name)
+        named = _named(order)
+        await require_names(context, named, self._adapter.longest_name)
         before = await self._rows.get()
         async with self._turn:
             now = asyncio.get_running_loop().time
@@ -146,17 +146,17 @@ class Orders:
         self._keep(operator.Order(), context, _OrderEffect(refusal=reason))
 
     def _apply(self, order: operator.Order, rows: Mapping[str, UserShare]) -> "_OrderEffect":
-        """Let the engine carry out a command; return its effect on the users that it concerns."""
-        engine, effect = self._engine, _OrderEffect()
+        """Let the adapter carry out a command; return its effect on the users that it concerns."""
+        adapter, effect = self._adapter, _OrderEffect()
         concerned = concerned_users(order, rows.values())
-        effect.before = {user: engine.standing(user) for user in concerned}
+        effect.before = {user: adapter.standing(user) for user in concerned}
         try:
-            require_few_boosts(order, engine)
-            engine.order(order)
+            require_few_boosts(order, adapter)
+            adapter.order(order)
         except InvalidOrder as error:
             effect.refusal = str(error)
         else:
-            effect.after = {user: engine.standing(user) for user in concerned}
+            effect.after = {user: adapter.standing(user) for user in concerned}
         return effect
 
     def _describe(
@@ -172,20 +172,20 @@ class Orders:
             rows_before: Shares of all users before the command.
             rows_after: Shares of all users after the command.
         """
-        engine, changes = self._engine, list[admin.Change]()
+        adapter, changes = self._adapter, list[admin.Change]()
         for user, former in effect.before.items():
             yield
             present = effect.after[user]
             if former is None or _alike(former, present):
                 continue
             change = admin.Change(
-                before=message(replace(rows_before[user], standing=former), engine)
+                before=message(replace(rows_before[user], standing=former), adapter)
             )
             if present is not None:
                 if user not in rows_after:
                     continue
                 row = replace(rows_after[user], standing=present)
-                change.after.CopyFrom(message(row, engine))
+                change.after.CopyFrom(message(row, adapter))
             changes.append(change)
         return changes
 
@@ -248,7 +248,7 @@ def _to_plain(standing: Standing[str] | None) -> dict[str, object] | None:
     return {"weight": standing.weight, "commitments": commitments}
 
 
-def require_few_boosts(order: operator.Order, engine: Engine) -> None:
+def require_few_boosts(order: operator.Order, adapter: SchedulerAdapter) -> None:
     """Refuse a new boost (temporary weight) if there are too many for the number of users already.
 
     A boost that replaces another boost of the same user is accepted.
@@ -256,9 +256,9 @@ def require_few_boosts(order: operator.Order, engine: Engine) -> None:
     Raises:
         InvalidOrder: there are too many boosts already.
     """
-    change, weights = order.set_weight, engine.weights
+    change, weights = order.set_weight, adapter.weights
     is_new = change.HasField("seconds") and weights.boost(change.user) is None
-    most = min(MOST_BOOSTS, max(10, MOST_BOOSTED // max(len(engine.users()), 1)))
+    most = min(MOST_BOOSTS, max(10, MOST_BOOSTED // max(len(adapter.users()), 1)))
     if is_new and weights.boosts >= most:
         raise InvalidOrder(
             f"user {change.user!r}: {weights.boosts} users have a boost, which is the most at a "

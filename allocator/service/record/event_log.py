@@ -21,21 +21,23 @@ from typing_extensions import override
 
 from allocator import __version__, plugins
 from allocator.cluster.agents.placement_constraints import Constraint, Hosts
-from allocator.cluster.cooperative import Cooperative
 from allocator.cluster.engine import Engine
-from allocator.cluster.input.errors import InvalidEvent, InvalidOrder
+from allocator.cluster.input.errors import InvalidEvent
 from allocator.cluster.input.limits import Limits
-from allocator.cluster.memory import Memory
-from allocator.cluster.settings import DeclaredUser, EngineSettings
+from allocator.cluster.settings import EngineSettings
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import log_pb2 as log
 from allocator.contract import operator_pb2 as operator
+from allocator.cooperative import Cooperative
 from allocator.fairness.metering import Meter
 from allocator.fairness.policies import Policy
 from allocator.fairness.policies.policy import Origin
 from allocator.fairness.quantities import Quantities
 from allocator.files import open_for_writing
 from allocator.service.store import codec
+from allocator.users.memory import Memory
+from allocator.users.orders import InvalidOrder
+from allocator.users.settings import DeclaredUser
 
 MAGIC = b"longshare event log 1\n"
 """First bytes of an event log."""

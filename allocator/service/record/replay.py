@@ -8,8 +8,7 @@ from google.protobuf import text_format
 from google.protobuf.message import DecodeError
 
 from allocator.cluster.engine import Engine
-from allocator.cluster.input.errors import InvalidEvent, InvalidOrder
-from allocator.cluster.memory import Memory
+from allocator.cluster.input.errors import InvalidEvent
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import log_pb2 as log
 from allocator.fairness.policies import Policy
@@ -20,6 +19,8 @@ from allocator.service.record.event_log import (
     recorded_code,
 )
 from allocator.service.store import StoreError, codec
+from allocator.users.memory import Memory
+from allocator.users.orders import InvalidOrder
 
 
 @dataclass(frozen=True, slots=True)

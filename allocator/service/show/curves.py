@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from typing_extensions import override
 
-from allocator.cluster.engine import Engine
 from allocator.service.accounting import TooMuch
 from allocator.service.accounting.accountant import Accountant
-from allocator.service.show.offer_history import Sample, StandingHistory
+from allocator.service.show.standing_history import Sample, StandingHistory
+from allocator.users.adapter import SchedulerAdapter
 
 if TYPE_CHECKING:
     from allocator.service.accounting.queries import Hour
@@ -74,16 +74,19 @@ class Curves:
     """Builds the data of the status page's charts from accounted hours and recent samples.
 
     Args:
-        engine: Source of the current time.
+        adapter: Source of the current time.
         history: Samples that this service has taken.
         chronicle: Source of hourly values, such as the accounting database; None: only samples
             are used.
     """
 
     def __init__(
-        self, engine: Engine, history: StandingHistory, chronicle: UsageHistory | None = None
+        self,
+        adapter: SchedulerAdapter,
+        history: StandingHistory,
+        chronicle: UsageHistory | None = None,
     ) -> None:
-        self._engine = engine
+        self._adapter = adapter
         self._history = history
         self._chronicle = chronicle
         self._asking = asyncio.Lock()
@@ -100,7 +103,7 @@ class Curves:
             seconds: Length of the time before now that the answer covers, up to `LONGEST` seconds.
         """
         users = users[:MOST_ASKED]
-        until = self._engine.now
+        until = self._adapter.now
         since = max(until - min(seconds, LONGEST), 0.0)
         samples = [sample for sample in self._history.samples if sample.time >= since]
         hours: Sequence[Hour] | None = ()

@@ -2,45 +2,44 @@
 
 from collections.abc import Iterator
 
-from allocator.cluster.engine import Engine
 from allocator.contract import admin_pb2 as admin
 from allocator.fairness.forecast import below_after
 from allocator.fairness.policies.policy import Policy
 from allocator.fairness.policies.sdrf import Sdrf
 from allocator.fairness.standing import Standing
+from allocator.formatting import called, duration
 from allocator.service.show.explanations import (
-    PASSED_OVER,
     ExplanationFacts,
-    add_reasons,
     add_waited,
 )
-from allocator.service.show.formatting import called, duration
 from allocator.service.show.shares import UserShare, dominant
+from allocator.users.adapter import SchedulerAdapter
+from allocator.users.wording import Vocabulary
 
 
 def explain(
-    engine: Engine, row: UserShare, rows: list[UserShare], cache: ExplanationFacts
+    adapter: SchedulerAdapter, row: UserShare, rows: list[UserShare], cache: ExplanationFacts
 ) -> admin.Explanation:
-    """Explain the rank of one user, and why the user gets no further offers.
+    """Explain the rank of one user, and why the user gets nothing more.
 
     The caller fills in the fields of the reply that describe the user's share and the cluster.
 
     Args:
-        engine: The engine to read.
+        adapter: The adapter to read.
         row: The share of the user.
         rows: The shares of all users.
-        cache: Why the user gets no further offers. The caller collects these facts in cooperative
+        cache: Why the user gets nothing more. The caller collects these facts in cooperative
             steps, because that takes long.
     """
     siblings = [share for share in rows if share.parent == row.parent]
     wanting = [
         share for share in siblings if share.standing.active and share.user not in cache.passed_over
     ]
-    standing = row.standing
+    standing, vocabulary = row.standing, adapter.wording.vocabulary
     explanation = admin.Explanation(
-        priority=_priority(engine.pool.policy, standing),
-        priority_without_debt=_without_debt(engine.pool.policy, standing),
-        passings=_passings(engine, standing.user, cache.passed_over),
+        priority=_priority(adapter.pool.policy, standing),
+        priority_without_debt=_without_debt(adapter.pool.policy, standing),
+        passings=_passings(adapter, standing.user, cache.passed_over),
     )
     explanation.rank_without_debt = 1 + sum(
         (share.standing.priority, share.rank) < (explanation.priority_without_debt, row.rank)
@@ -49,7 +48,7 @@ def explain(
     )
     explanation.passed_over = standing.user in cache.passed_over
     if explanation.passed_over:
-        explanation.no_offers = PASSED_OVER
+        explanation.no_offers = vocabulary.passed_over
     elif standing.active and row in wanting:
         position = next(position for position, share in enumerate(wanting) if share is row)
         explanation.turn = position + 1
@@ -57,7 +56,7 @@ def explain(
             explanation.ahead.CopyFrom(_neighbour(row, wanting[position - 1]))
         if position + 1 < len(wanting):
             explanation.behind.CopyFrom(_neighbour(row, wanting[position + 1]))
-        before = users_before(engine, standing.user, cache.passed_over)
+        before = users_before(adapter, standing.user, cache.passed_over)
         explanation.users_ahead = sum(map(len, before.values()))
         by_name = {share.user: share for share in rows}
         for member, members_ahead in before.items():
@@ -69,36 +68,38 @@ def explain(
                 ahead = _neighbour(by_name[member], by_name[members_ahead[-1]])
                 explanation.above.append(admin.Above(user=member, ahead=ahead))
     else:
-        explanation.no_offers = _why_no_offers(engine, standing.user)
+        explanation.no_offers = adapter.wording.why_inactive(standing.user)
     if cache.seconds_without_master is not None:
         explanation.no_offers = (
-            f"no master has been connected for {duration(cache.seconds_without_master)}"
+            f"{vocabulary.out_of_contact} for {duration(cache.seconds_without_master)}"
         )
-    halved = halved_after(standing, engine.pool.policy.tau)
+    halved = halved_after(standing, adapter.pool.policy.tau)
     if halved is not None:
         explanation.halved_after = halved
-    explanation.words.extend(_words(row, explanation, len(siblings), len(wanting)))
-    explanation.words.extend(_words_of_demands(engine, standing.user))
+    explanation.words.extend(_words(row, explanation, (len(siblings), len(wanting)), vocabulary))
+    explanation.words.extend(adapter.wording.about_clients(standing.user))
     if cache.seconds_without_master is None:
-        add_reasons(explanation, engine, cache.reasons)
-    add_waited(explanation, cache.waited)
+        adapter.wording.add_waits(explanation, cache.reasons)
+    add_waited(explanation, cache.waited, adapter.wording)
     return explanation
 
 
-def users_before(engine: Engine, user: str, passed_over: frozenset[str]) -> dict[str, list[str]]:
-    """Return the users that are served before a user, level by level of the role tree.
+def users_before(
+    adapter: SchedulerAdapter, user: str, passed_over: frozenset[str]
+) -> dict[str, list[str]]:
+    """Return the users that are served before a user, level by level of the tree.
 
-    A user below other roles also waits for the siblings of its parents. The result therefore has an
+    A user below other users also waits for the siblings of its parents. The result therefore has an
     entry for the user and for each parent: the siblings ahead of it, in the order in which they are
     served.
 
     Args:
-        engine: The engine to read.
-        user: A user that wants offers.
-        passed_over: Users that no agent could serve, which are left out.
+        adapter: The adapter to read.
+        user: An active user.
+        passed_over: Users that no machine could serve, which are left out.
     """
     before = dict[str, list[str]]()
-    for level in engine.path(user):
+    for level in adapter.path(user):
         order = [
             member for member in level.pool if member == level.member or member not in passed_over
         ]
@@ -121,18 +122,18 @@ def halved_after(standing: Standing[str], tau: float | None) -> float | None:
     return below_after(standing, tau, commitment / 2) if commitment > 0.0 else None
 
 
-def upcoming(engine: Engine, passed_over: frozenset[str]) -> Iterator[admin.Passing]:
-    """Yield the next changes in the order in which top-level users get offers, soonest first.
+def upcoming(adapter: SchedulerAdapter, passed_over: frozenset[str]) -> Iterator[admin.Passing]:
+    """Yield the next changes in the order in which top-level users are served, soonest first.
 
     A change is a *passing*: one user overtakes another.
 
     Args:
-        engine: The engine to read.
-        passed_over: Users whose passings are skipped, because no agent could serve these users.
+        adapter: The adapter to read.
+        passed_over: Users whose passings are skipped, because no machine could serve these users.
     """
-    for when, passed, passing in engine.pool.crossings():
+    for when, passed, passing in adapter.pool.crossings():
         if passed_over.isdisjoint((passed, passing)):
-            after = max(when - engine.pool.now, 0.0)
+            after = max(when - adapter.pool.now, 0.0)
             yield admin.Passing(after=after, passing=passing, passed=passed)
 
 
@@ -170,21 +171,23 @@ def _without_debt(policy: Policy, standing: Standing[str]) -> float:
     return max(standing.measured.values(), default=0.0) / standing.weight
 
 
-def _passings(engine: Engine, user: str, passed_over: frozenset[str]) -> list[admin.Passing]:
+def _passings(
+    adapter: SchedulerAdapter, user: str, passed_over: frozenset[str]
+) -> list[admin.Passing]:
     """Return the changes of a user's rank among its siblings, soonest first.
 
     A *passing* is a change at which one user overtakes another. Passings of the user's parents are
     included.
 
     Args:
-        engine: The engine to read.
+        adapter: The adapter to read.
         user: The user.
-        passed_over: Users that no agent could serve; passings with such a user are left out.
+        passed_over: Users that no machine could serve; passings with such a user are left out.
     """
-    now = engine.pool.now
+    now = adapter.pool.now
     passings = [
         admin.Passing(after=max(when - now, 0.0), passing=passing, passed=passed)
-        for level in engine.path(user)
+        for level in adapter.path(user)
         for when, passed, passing in level.pool.crossings()
         if level.member in (passed, passing) and passed_over.isdisjoint((passed, passing))
     ]
@@ -198,22 +201,22 @@ def _neighbour(row: UserShare, neighbour: UserShare) -> admin.Neighbour:
     )
 
 
-def _why_no_offers(engine: Engine, user: str) -> str:
-    if not engine.frameworks:
-        return "no framework is known to the master"
-    roles = engine.filters_by_role()
-    if engine.settings.user_key == "role" and not any(
-        role == user.removesuffix("/.") or role.startswith(f"{user}/") for role in roles
-    ):
-        return f"no framework has registered in the role {user}"
-    return "each of its frameworks is disconnected or inactive, or has suppressed offers"
-
-
 def _words(
-    row: UserShare, explanation: admin.Explanation, siblings: int, wanting: int
+    row: UserShare,
+    explanation: admin.Explanation,
+    numbers: tuple[int, int],
+    vocabulary: Vocabulary,
 ) -> list[str]:
+    """Return the sentences about a user's rank, priority and entitlement, and their changes.
+
+    Args:
+        row: The user's share.
+        explanation: The explanation in numbers.
+        numbers: Numbers of the user's siblings, and of the active ones among them.
+        vocabulary: The words of the scheduler.
+    """
     standing = row.standing
-    words = [_words_of_rank(row, explanation, siblings, wanting)]
+    words = [_words_of_rank(row, explanation, numbers, vocabulary)]
     words.append(_words_of_priority(standing, explanation.priority))
     words.append(_words_of_entitlement(row))
     words.extend(_words_of_neighbours(explanation))
@@ -241,17 +244,22 @@ def _words(
 
 
 def _words_of_rank(
-    row: UserShare, explanation: admin.Explanation, siblings: int, wanting: int
+    row: UserShare,
+    explanation: admin.Explanation,
+    numbers: tuple[int, int],
+    vocabulary: Vocabulary,
 ) -> str:
+    siblings, wanting = numbers
+    want = vocabulary.want
     among = f"the users below {row.parent}" if row.parent else "all users"
     rank = f"{called(row.user)} has rank {row.rank} of {siblings} among {among}"
     if explanation.no_offers:
-        return f"{rank}, but gets no offers: {explanation.no_offers}."
+        return f"{rank}, but {vocabulary.gets_nothing}: {explanation.no_offers}."
     if explanation.turn == 1 and explanation.above:
-        return f"{rank}; it is first of the users there that want offers."
+        return f"{rank}; it is first of the users there that {want}."
     if explanation.turn == 1:
-        return f"{rank}; it is next of the users that want offers."
-    return f"{rank}, and is number {explanation.turn} of the {wanting} users that want offers."
+        return f"{rank}; it is next of the users that {want}."
+    return f"{rank}, and is number {explanation.turn} of the {wanting} users that {want}."
 
 
 def _words_of_priority(standing: Standing[str], parts: admin.Priority) -> str:
@@ -306,35 +314,3 @@ def _words_of_decay(explanation: admin.Explanation) -> str:
         return "While its allocation does not change, its commitment will not fall to half."
     when = duration(explanation.halved_after)
     return f"If nothing changes, its commitment will have halved in {when}."
-
-
-def _words_of_demands(engine: Engine, user: str) -> list[str]:
-    words = []
-    for fit in engine.task_fits(user.removesuffix("/.")):
-        name = f"Its framework {engine.framework_name(fit.framework)} ({fit.framework})"
-        if fit.misfit:
-            end = "" if fit.misfit.endswith("?") else "."
-            words.append(f"{name} cannot get offers: {fit.misfit}{end}")
-        if fit.slip:
-            end = "" if fit.slip.endswith("?") else "."
-            words.append(f"{name} has a label that the service ignores: {fit.slip}{end}")
-        if fit.unnamed and not fit.misfit:
-            words.append(
-                f"{name} is not offered {', '.join(fit.unnamed)}, because its demand does not "
-                f"name {'it' if len(fit.unnamed) == 1 else 'them'}."
-            )
-        if not fit.misfit and fit.constraint:
-            words.append(
-                f"{name} may run on {fit.agents} of {engine.agents} agents: {fit.constraint}."
-            )
-        if fit.at_a_time > 1:
-            words.append(
-                f"{name} has tasks smaller than limits.smallest_demand, so it is offered "
-                f"resources for {fit.at_a_time} tasks at a time."
-            )
-    words.extend(
-        f"The service has rejected data about the role: {rejected.flaw.words}."
-        for rejected in engine.rejected_inputs()
-        if rejected.kind == "role" and rejected.name == user
-    )
-    return words

@@ -6,17 +6,17 @@ from itertools import islice
 from pathlib import Path
 
 from allocator import __version__
-from allocator.cluster.cooperative import run_to_completion
 from allocator.cluster.engine import Engine
+from allocator.cluster.engine.wording import BRIEFLY
 from allocator.cluster.reasons import REASON_ORDER
 from allocator.contract import log_pb2 as log
 from allocator.contract import operator_pb2 as operator
+from allocator.cooperative import run_to_completion
 from allocator.film.camera import MOST_USERS, AgentNow, Camera, UserNow
 from allocator.film.pack import About, pack
 from allocator.film.page import page
+from allocator.formatting import called
 from allocator.service.record.event_log import read
-from allocator.service.show.explanations import BRIEFLY
-from allocator.service.show.formatting import called
 from allocator.service.show.shares import UserShare, user_shares
 
 MOST_CLIENTS = 100
@@ -171,9 +171,9 @@ def _waits(engine: Engine) -> dict[str, str]:
 
 
 def _agents(engine: Engine) -> Iterator[AgentNow]:
-    for agent in engine.agent_summaries():
+    for agent in engine.machine_summaries():
         state = _STATES.get(agent.state, agent.state)
-        name = agent.hostname or agent.agent
+        name = agent.hostname or agent.machine
         yield AgentNow(name, state, agent.total, agent.held)
 
 

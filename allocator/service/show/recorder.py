@@ -15,12 +15,12 @@ from typing import IO
 
 import structlog
 
-from allocator.cluster.engine import Engine
 from allocator.fairness.quantities import Quantities
 from allocator.fairness.standing import PoolSnapshot, Standing
 from allocator.files import csv_cell, empty, open_for_writing
 from allocator.service.loop.cooperative import PendingWork, Work
 from allocator.service.show.shares import holdings
+from allocator.users.adapter import SchedulerAdapter
 
 COLUMNS = ("time", "user", "resource", "allocation", "share", "commitment", "priority")
 MOST_ROWS = 20_000
@@ -85,8 +85,8 @@ class Recorder:
         """Permit `MOST_ROWS` CSV rows for the next message of the master; called before it."""
         self._remaining_rows, self._sampled = MOST_ROWS, False
 
-    def sample_until(self, engine: Engine, instant: float) -> None:
-        """Take all samples that are due before a change of the engine; called just before it.
+    def sample_until(self, adapter: SchedulerAdapter, instant: float) -> None:
+        """Take all samples that are due before a change of the adapter; called just before it.
 
         The state is copied at once. The rows are written in the background, at the latest before
         the next sample. One message writes at most `MOST_ROWS` rows, but always at least one
@@ -94,7 +94,7 @@ class Recorder:
         continues.
 
         Args:
-            engine: The engine, before the change.
+            adapter: The adapter, before the change.
             instant: Time of the change, in seconds since the epoch.
         """
         if self._failed:
@@ -104,17 +104,17 @@ class Recorder:
             return
         if self._next is None or due < self._next - 1:
             self._next = due + 1  # the first event, or the clock of another master
-        first = max(self._next, due + 1 - self._remaining_samples(engine))
+        first = max(self._next, due + 1 - self._remaining_samples(adapter))
         self._next = due + 1
         if not self._begun:
             with self._ending_on_error():
                 empty(self._file.fileno())
                 self._begin()
         if first <= due and not self._failed:
-            self._remaining_rows -= (due + 1 - first) * _rows_of(engine)
+            self._remaining_rows -= (due + 1 - first) * _rows_of(adapter)
             self._sampled = True
             instants = [index * self._every for index in range(first, due + 1)]
-            self.backlog.put(self._write(engine.pool.still(), instants))
+            self.backlog.put(self._write(adapter.pool.still(), instants))
 
     def flush(self) -> None:
         """Pass buffered rows to the operating system."""
@@ -138,12 +138,12 @@ class Recorder:
             self._file.close()
         os.close(self._folder)
 
-    def _remaining_samples(self, engine: Engine) -> int:
+    def _remaining_samples(self, adapter: SchedulerAdapter) -> int:
         """Return how many more samples may be written for the master's message being applied.
 
         A message may write `MOST_ROWS` rows, but always at least one sample.
         """
-        return max(self._remaining_rows // _rows_of(engine), 0 if self._sampled else 1)
+        return max(self._remaining_rows // _rows_of(adapter), 0 if self._sampled else 1)
 
     def _open(self) -> IO[str]:
         opener = partial(open_for_writing, folder=self._folder, apart=self._apart)
@@ -196,6 +196,6 @@ class Recorder:
         )
 
 
-def _rows_of(engine: Engine) -> int:
+def _rows_of(adapter: SchedulerAdapter) -> int:
     """Return how many CSV rows one sample of an engine's users takes, at least 1."""
-    return max(len(engine.pool) * max(len(engine.pool.capacity), 1), 1)
+    return max(len(adapter.pool) * max(len(adapter.pool.capacity), 1), 1)

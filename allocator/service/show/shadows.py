@@ -15,13 +15,12 @@ from typing import TypeAlias
 
 import structlog
 
-from allocator.cluster.engine import Engine
-from allocator.contract import allocator_pb2 as contract
 from allocator.fairness.plugin_sandbox import require_success
 from allocator.fairness.policies.policy import Policy
 from allocator.fairness.pool import JournalEntry, Pool
 from allocator.fairness.shadow import Shadow
 from allocator.service.loop.cooperative import Work
+from allocator.users.adapter import SchedulerAdapter
 
 _log = structlog.get_logger(__name__)
 
@@ -150,46 +149,46 @@ class Shadows:
         """Number of journal entries that are not replayed yet."""
         return len(self._journal)
 
-    def before_change(self, engine: Engine, _instant: float) -> None:
-        """Replay the journal if it is long; called by the engine before each change of its state.
+    def before_change(self, adapter: SchedulerAdapter, _instant: float) -> None:
+        """Replay the journal if it is long; called by the adapter before each change of its state.
 
-        If a snapshot has replaced the engine's top-level pool, the shadows switch to the new pool.
+        If a snapshot has replaced the adapter's top-level pool, the shadows switch to the new pool.
 
         Args:
-            engine: The engine, before the change.
+            adapter: The adapter, before the change.
         """
-        if engine.pool is not self._pool:
-            self._attach_to(engine.pool)
+        if adapter.followed_pool is not self._pool:
+            self._attach_to(adapter.followed_pool)
         elif self._at_once:
             self._replay_all()
         elif len(self._journal) > MOST_WAITING:
             self._follow(FASTER)
 
-    def pass_over(self, engine: Engine, users: frozenset[str]) -> None:
+    def pass_over(self, adapter: SchedulerAdapter, users: frozenset[str]) -> None:
         """Record in the journal which users the shadow policies skip from now on.
 
         Without such users, a shadow policy would compute offers that nobody could use.
 
         Args:
-            engine: The engine, whose top-level users are considered.
+            adapter: The adapter, whose top-level users are considered.
             users: All users that want offers and cannot use any: no agent could serve them, or
                 they decline every agent.
         """
-        users = frozenset(filter(engine.pool.__contains__, users))
-        if engine.pool is self._pool and users != self._passed_over:
+        users = frozenset(filter(adapter.followed_pool.__contains__, users))
+        if adapter.followed_pool is self._pool and users != self._passed_over:
             self._passed_over = users
-            self._journal.append((engine.pool.now, Shadow.pass_over, (users,)))
+            self._journal.append((adapter.followed_pool.now, Shadow.pass_over, (users,)))
 
-    def before_run(self, engine: Engine) -> None:
-        """Mark the start of an allocation cycle in the journal; called by the engine."""
-        if engine.pool is not self._pool:
-            self._attach_to(engine.pool)
+    def before_run(self, adapter: SchedulerAdapter) -> None:
+        """Mark the start of an allocation cycle in the journal; called by the adapter."""
+        if adapter.followed_pool is not self._pool:
+            self._attach_to(adapter.followed_pool)
         if self.followers:
-            self._pass_over_unserved_users(engine)
+            self._pass_over_unserved_users(adapter)
         self._journal.append(_BEGIN)
 
-    def after_run(self, _engine: Engine, _decisions: contract.Decisions) -> None:
-        """Mark the end of an allocation cycle in the journal; called by the engine."""
+    def after_run(self, _adapter: SchedulerAdapter, _decisions: object) -> None:
+        """Mark the end of an allocation cycle in the journal; called by the adapter."""
         self._journal.append(_END)
         if self._at_once:
             self._replay_all()
@@ -201,44 +200,46 @@ class Shadows:
             remaining -= replayed
             yield
 
-    def compare(self, engine: Engine, follower: ShadowState) -> Work[list[ShadowComparison]]:
+    def compare(
+        self, adapter: SchedulerAdapter, follower: ShadowState
+    ) -> Work[list[ShadowComparison]]:
         """Compare all top-level users under the live policy and under a shadow policy.
 
         Events may be applied wherever this function yields.
 
         Args:
-            engine: The engine to read.
+            adapter: The adapter to read.
             follower: The shadow policy.
 
         Returns:
             One comparison per user, in the shadow policy's order; empty if the shadow was stopped.
         """
-        self.before_change(engine, engine.now)
-        self.pass_over(engine, (yield from engine.unservable_users(declining=True)))
+        self.before_change(adapter, adapter.now)
+        self.pass_over(adapter, (yield from adapter.unservable_users(declining=True)))
         yield from self.replay()
         differences: list[ShadowComparison] = []
-        if engine.pool is self._pool:
+        if adapter.followed_pool is self._pool:
             yield from follower.run_steps(
-                _apart(engine.pool, follower, self._passed_over, differences)
+                _apart(adapter.followed_pool, follower, self._passed_over, differences)
             )
         return differences
 
-    def _pass_over_unserved_users(self, engine: Engine) -> None:
+    def _pass_over_unserved_users(self, adapter: SchedulerAdapter) -> None:
         """Let the shadows skip users that no agent could serve.
 
         Only users that have begun to want offers since the last check are examined.
 
         Args:
-            engine: The engine, which knows the agents.
+            adapter: The adapter, which knows the agents.
         """
         for entry in reversed(self._journal):
             if entry is _END:
                 break
             self._note_new_user(entry)
         new_users, self._new_users = self._new_users - self._passed_over, set()
-        unserved = {user for user in new_users if not engine.could_be_served(user)}
+        unserved = {user for user in new_users if not adapter.could_be_served(user)}
         if unserved:
-            self.pass_over(engine, self._passed_over | unserved)
+            self.pass_over(adapter, self._passed_over | unserved)
 
     def _note_new_user(self, entry: JournalEntry) -> None:
         _, change, arguments = entry
@@ -246,12 +247,12 @@ class Shadows:
             self._new_users.add(arguments[0])
 
     def _attach_to(self, pool: Pool[str]) -> None:
-        """Give each shadow a copy of the engine's new pool, and record that pool's changes.
+        """Give each shadow a copy of the adapter's new pool, and record that pool's changes.
 
         A snapshot has created the new pool. The journal of the former pool is replayed first.
 
         Args:
-            pool: The engine's new top-level pool.
+            pool: The adapter's new top-level pool.
         """
         self._replay_all()
         if pool.capacity:  # without capacity there is no cluster yet

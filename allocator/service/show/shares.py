@@ -4,11 +4,11 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from allocator.cluster.cooperative import run_to_completion
-from allocator.cluster.engine import Engine
+from allocator.cooperative import run_to_completion
 from allocator.fairness.quantities import Quantities
 from allocator.fairness.standing import Standing
 from allocator.service.loop.cooperative import Work
+from allocator.users.adapter import SchedulerAdapter
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,7 +20,7 @@ class UserShare:
 
     standing: Standing[str]
     parent: str
-    """The role whose entitlement the user shares with its siblings; empty for a user at the top."""
+    """The user whose entitlement the user shares with its siblings; empty for a user at the top."""
     rank: int
     """Rank among the users with the same parent, from 1, by ascending priority.
 
@@ -80,28 +80,28 @@ class Holding:
     used resources."""
 
 
-def user_shares(engine: Engine) -> list[UserShare]:
+def user_shares(adapter: SchedulerAdapter) -> list[UserShare]:
     """Return the shares of all users: the top level by rank, then the levels below."""
-    return run_to_completion(read_shares(engine, engine.users()))
+    return run_to_completion(read_shares(adapter, adapter.users()))
 
 
-def read_shares(engine: Engine, users: list[str]) -> Work[list[UserShare]]:
-    """Return the shares of users: the top level of the role tree by rank, then the levels below.
+def read_shares(adapter: SchedulerAdapter, users: list[str]) -> Work[list[UserShare]]:
+    """Return the shares of users: the top level of the tree by rank, then the levels below.
 
     The function works in cooperative steps, between which events may be applied. Each share is
     as of the time at which its user was read. A user that has been removed by then is left out.
 
     Args:
-        engine: The engine to read.
+        adapter: The adapter to read.
         users: Names of all users, or of all users at the top level.
     """
     standings = []
     for user in users:
-        standing = engine.standing(user)
+        standing = adapter.standing(user)
         if standing is not None:
             standings.append(standing)
         yield
-    return (yield from _described(engine, standings))
+    return (yield from _described(adapter, standings))
 
 
 def holdings(
@@ -139,16 +139,16 @@ def dominant(ratios: Mapping[str, float]) -> str:
     return name if name and ratios[name] > 0.0 else ""
 
 
-def _described(engine: Engine, standings: list[Standing[str]]) -> Work[list[UserShare]]:
-    positions = engine.ranks()
+def _described(adapter: SchedulerAdapter, standings: list[Standing[str]]) -> Work[list[UserShare]]:
+    positions = adapter.ranks()
     levels: dict[str, list[Standing[str]]] = {}
     for standing in standings:
-        parent = "" if standing.user in engine.pool else standing.user.rpartition("/")[0]
+        parent = "" if standing.user in adapter.pool else standing.user.rpartition("/")[0]
         levels.setdefault(parent, []).append(standing)
     yield
-    demands = engine.demands()
+    demands = adapter.demands()
     yield
-    offered_by_user = engine.offered()
+    offered_by_user = adapter.offered()
     described = []
     for parent, siblings in levels.items():
         # Priorities are rounded, so ties are common: the sorter's order decides them.
@@ -163,13 +163,13 @@ def _described(engine: Engine, standings: list[Standing[str]]) -> Work[list[User
                 else offered_by_user.get(standing.user, Quantities())
             )
             largest = dominant(standing.shares)
-            offered_shares = None if offered is None else offered.shares(engine.pool.capacity)
+            offered_shares = None if offered is None else offered.shares(adapter.pool.capacity)
             described.append(
                 UserShare(
                     standing=standing,
                     parent=parent,
                     rank=rank,
-                    holdings=holdings(standing, engine.pool.capacity, offered),
+                    holdings=holdings(standing, adapter.pool.capacity, offered),
                     dominant_resource=largest,
                     offered_share=None
                     if offered_shares is None

@@ -7,15 +7,15 @@ from itertools import islice
 from typing import Any
 
 from allocator import __version__
-from allocator.cluster.engine import AgentSummary, Engine
 from allocator.service.loop.cooperative import Work
 from allocator.service.show.explain import explain, upcoming
-from allocator.service.show.explanations import BRIEFLY, ExplanationFacts, find_reasons
-from allocator.service.show.offer_history import OfferRecord, OfferTrail
+from allocator.service.show.explanations import ExplanationFacts, find_reasons
+from allocator.service.show.offer_trail import OfferRecord, Trail
 from allocator.service.show.shadows import Shadows
 from allocator.service.show.shares import UserShare, read_shares
 from allocator.service.show.wait_reasons import Waits
 from allocator.service.store.writer import StoreStatistics
+from allocator.users.adapter import MachineSummary, SchedulerAdapter
 
 MOST_USERS = 2000
 MOST_AGENTS = 500
@@ -26,7 +26,7 @@ MOST_TOLD = 5
 
 
 class Status:
-    """Reads the status page's data from the engine between two messages of the master.
+    """Reads the status page's data from the adapter between two messages of the scheduler.
 
     Reading all data takes about as long as a scrape of the metrics. For each listed agent, it also
     takes O(users that hold a part of the agent). Reading changes nothing.
@@ -34,14 +34,14 @@ class Status:
 
     def __init__(
         self,
-        engine: Engine,
+        adapter: SchedulerAdapter,
         waits: Waits,
-        trail: OfferTrail,
+        trail: Trail,
         stored: StoreStatistics | None,
         shadows: Shadows | None = None,
     ) -> None:
         self.waits = waits
-        self._engine = engine
+        self._adapter = adapter
         self._statistics = waits.statistics
         self._trail = trail
         self._stored = stored
@@ -49,13 +49,13 @@ class Status:
 
     @property
     def connected(self) -> bool:
-        """Whether a leading master is connected."""
+        """Whether the scheduler is in contact."""
         return self._statistics.connected
 
     @property
     def time(self) -> float:
-        """The master's clock, in seconds since the Unix epoch; 0 before the first event."""
-        return self._engine.now
+        """The scheduler's clock, in seconds since the Unix epoch; 0 before the first event."""
+        return self._adapter.now
 
     def first_view(self) -> Work[dict[str, Any]]:
         """Return all data that the status page shows first, in cooperative steps.
@@ -63,22 +63,22 @@ class Status:
         The field `time` is the time at which reading began. Events may be applied between steps, so
         each item is as of that time or later.
         """
-        engine, read_at = self._engine, self.time
-        rows = yield from read_shares(engine, engine.users())
-        constraints = engine.constraints()
+        adapter, read_at = self._adapter, self.time
+        rows = yield from read_shares(adapter, adapter.users())
+        constraints = adapter.constraints()
         users = []
         for row in rows[:MOST_USERS]:
             users.append(self._user(row, constraints.get(row.user, {})))
             yield
         agents = []
-        for agent in islice(engine.agent_summaries(), MOST_AGENTS):
+        for agent in islice(adapter.machine_summaries(), MOST_AGENTS):
             agents.append(_agent(agent))
             yield
         shadows = yield from self._of_shadows()
-        tau = engine.pool.policy.tau
+        tau, counts = adapter.pool.policy.tau, adapter.counts()
         return {
             "version": __version__,
-            "policy": engine.pool.policy.name,
+            "policy": adapter.pool.policy.name,
             "half_life": None if tau is None else tau * math.log(2.0),
             "time": read_at,
             "connected": self.connected,
@@ -86,10 +86,11 @@ class Status:
             "store": None
             if self._stored is None
             else {"degraded": self._stored.degraded, "left_out": self._stored.left_out},
-            "agents_known": engine.agents,
-            "frameworks": engine.frameworks,
-            "capacity": engine.pool.capacity.to_doubles(),
-            "allocation": engine.pool.held().to_doubles(),
+            "words": asdict(adapter.wording.vocabulary.page),
+            "agents_known": counts.machines,
+            "frameworks": counts.applications,
+            "capacity": adapter.pool.capacity.to_doubles(),
+            "allocation": adapter.pool.held().to_doubles(),
             "users_known": len(rows),
             "users": users,
             "shadows": shadows,
@@ -100,7 +101,7 @@ class Status:
 
     def rows(self) -> Work[list[UserShare]]:
         """Return the shares of all users, in cooperative steps."""
-        return read_shares(self._engine, self._engine.users())
+        return read_shares(self._adapter, self._adapter.users())
 
     def explanation(self, user: str, rows: list[UserShare]) -> Work[list[str] | None]:
         """Return sentences that explain a user's rank; None if the user is unknown.
@@ -112,26 +113,26 @@ class Status:
         row = next((row for row in rows if row.user == user), None)
         if row is None:
             return None
-        reasons = yield from find_reasons(self._engine, user)
-        passed_over = yield from self._engine.unservable_users()
+        reasons = yield from find_reasons(self._adapter, user)
+        passed_over = yield from self._adapter.unservable_users()
         cache = ExplanationFacts(
             reasons, self.waits.seconds(user), self._statistics.alone, passed_over
         )
-        return list(explain(self._engine, row, rows, cache).words)
+        return list(explain(self._adapter, row, rows, cache).words)
 
     def _user(self, row: UserShare, constraints: Iterable[str]) -> dict[str, Any]:
         reason = self.waits.reason(row.user)
         return {
             **_user(row),
             "constraints": list(islice(constraints, MOST_TOLD)),
-            "kept_by": "" if reason is None else BRIEFLY[reason],
+            "kept_by": "" if reason is None else self._adapter.wording.reasons[reason],
             "passed_over": row.user in self.waits.passed_over,
         }
 
     def _of_shadows(self) -> Work[list[dict[str, Any]]]:
         shadows = []
         for follower in self.shadows.followers:
-            differences = yield from self.shadows.compare(self._engine, follower)
+            differences = yield from self.shadows.compare(self._adapter, follower)
             users = []
             for difference in differences[:MOST_USERS]:
                 users.append(asdict(difference))
@@ -140,7 +141,7 @@ class Status:
         return shadows
 
     def _overtakings(self) -> Iterator[dict[str, Any]]:
-        for passing in upcoming(self._engine, self.waits.passed_over):
+        for passing in upcoming(self._adapter, self.waits.passed_over):
             yield {"after": passing.after, "passing": passing.passing, "passed": passing.passed}
 
 
@@ -174,9 +175,9 @@ def _offer(record: OfferRecord) -> dict[str, Any]:
     }
 
 
-def _agent(agent: AgentSummary) -> dict[str, Any]:
+def _agent(agent: MachineSummary) -> dict[str, Any]:
     return {
-        "agent": agent.agent,
+        "agent": agent.machine,
         "host": agent.hostname,
         "state": agent.state,
         "total": agent.total.to_doubles(),

@@ -12,7 +12,6 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from allocator.cluster.engine import Engine
 from allocator.fairness.metering import HourlyUsage, Integrals
 from allocator.service.accounting.accountant import Accountant
 from allocator.service.loop.cooperative import Work
@@ -26,6 +25,7 @@ from allocator.service.show.metric_definitions import (
 from allocator.service.show.shadows import Shadows
 from allocator.service.show.shares import Holding, UserShare, read_shares
 from allocator.service.show.wait_reasons import Waits
+from allocator.users.adapter import SchedulerAdapter
 
 LONGEST = 200
 """Maximum length of a label value, in characters; a longer name is cut, and a hash is appended."""
@@ -282,7 +282,7 @@ class _Only(Collector):
 
 
 def exposition(  # noqa: PLR0913 - every source of metrics
-    engine: Engine,
+    adapter: SchedulerAdapter,
     registry: CollectorRegistry,
     waits: Waits,
     shadows: Shadows,
@@ -298,7 +298,7 @@ def exposition(  # noqa: PLR0913 - every source of metrics
     that have been known longest.
 
     Args:
-        engine: The engine to read.
+        adapter: The adapter to read.
         registry: Metrics that are not about single users.
         waits: Waiting times of users, by reason.
         shadows: Shadow policies.
@@ -308,13 +308,13 @@ def exposition(  # noqa: PLR0913 - every source of metrics
     """
     parts = [generate_latest(registry)]
     yield
-    filters = engine.filters_by_role()
+    filters = adapter.filters_by_role()
     roles = listed_roles.among(sorted(filters, key=filters.__getitem__, reverse=True))
     yield from _append_family(_FILTERS, (((role,), filters[role]) for role in roles), parts)
     waiting = waits.clients().items()
     yield from _append_family(_WAITING, (((reason,), number) for reason, number in waiting), parts)
-    known = list(engine.pool.users())
-    read = yield from read_shares(engine, known)
+    known = list(adapter.pool.users())
+    read = yield from read_shares(adapter, known)
     row_of = {row.user: row for row in read}
     all_rows = [row_of[user] for user in known if user in row_of]
     all_rows.sort(key=lambda row: max(row.standing.share, row.dominant_commitment), reverse=True)
@@ -333,13 +333,13 @@ def exposition(  # noqa: PLR0913 - every source of metrics
     if accountant is not None:
         totals = [(user, accountant.totals[user]) for user in users if user in accountant.totals]
         yield from _append_group(USAGE, totals, parts)
-    yield from _of_shadows(engine, shadows, frozenset(users), parts)
+    yield from _of_shadows(adapter, shadows, frozenset(users), parts)
     yield from _append_group(SHARES, rows, parts)
     return b"".join(parts)
 
 
 def _of_shadows(
-    engine: Engine, shadows: Shadows, users: Container[str], parts: list[bytes]
+    adapter: SchedulerAdapter, shadows: Shadows, users: Container[str], parts: list[bytes]
 ) -> Work[None]:
     """Append two metrics of users under each shadow policy to the output, in cooperative steps.
 
@@ -347,14 +347,14 @@ def _of_shadows(
     would have used under the policy.
 
     Args:
-        engine: The engine to read.
+        adapter: The adapter to read.
         shadows: The shadow policies.
         users: Users whose metrics are written.
         parts: Output so far, in Prometheus's text format.
     """
     differences = []
     for follower in shadows.followers:
-        shadow_differences = yield from shadows.compare(engine, follower)
+        shadow_differences = yield from shadows.compare(adapter, follower)
         differences += [
             (follower.name, difference)
             for difference in shadow_differences

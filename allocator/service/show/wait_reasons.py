@@ -1,26 +1,24 @@
-"""Finds out why frameworks wait for offers, and sums up the waiting times of users by reason.
+"""Finds out why clients wait, and sums up the waiting times of users by reason.
 
-A background task examines all clients (a client is a framework in one role) again and again, at a
-pace that leaves the event loop free. Each framework that waits for long is logged once.
+A background task examines all clients again and again, at a pace that leaves the event loop free.
+Each client that waits for long is logged once.
 """
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Hashable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Literal
 
 import structlog
 
-from allocator.cluster.engine import Engine
-from allocator.cluster.frameworks.framework import Client
-from allocator.cluster.reasons import REASON_ORDER, Explanation
 from allocator.service.loop.cooperative import Work, run_in_slices
 from allocator.service.loop.engine_lock import EngineLock
-from allocator.service.masters.session import SessionStatistics
-from allocator.service.show.explanations import reasons_text
+from allocator.service.scheduler_contact import SchedulerContact
 from allocator.service.show.shadows import Shadows
+from allocator.users.adapter import SchedulerAdapter
+from allocator.users.wording import ClientWait
 
 EVERY = 5.0
 """Minimum number of seconds between two examinations of all clients."""
@@ -34,8 +32,6 @@ _FRESH = 60.0
 """Seconds of the master's clock for which a survey of the agents is reused."""
 _AT_ONCE = 50
 _DECLINED = {"refused", "left_over"}
-NO_MASTER = "no_master"
-_RANK = {reason: rank for rank, reason in enumerate((NO_MASTER, *REASON_ORDER))}
 
 _log = structlog.get_logger(__name__)
 
@@ -55,18 +51,23 @@ class Waits:
     waiting time for the reason that it finds.
 
     Args:
-        engine: The engine to examine.
-        statistics: Statistics of the sessions, which tell whether a leading master is connected.
+        adapter: The adapter to examine.
+        statistics: Whether the scheduler is in contact.
         shadows: Shadow policies, which are told the users that would get nothing; None for none.
     """
 
     def __init__(
-        self, engine: Engine, statistics: SessionStatistics, shadows: Shadows | None = None
+        self,
+        adapter: SchedulerAdapter,
+        statistics: SchedulerContact,
+        shadows: Shadows | None = None,
     ) -> None:
-        self._engine = engine
+        self._adapter = adapter
+        self._order = {reason: rank for rank, reason in enumerate(adapter.wording.reasons)}
+        """Rank of each reason; the reason closest to being served is first."""
         self._shadows = Shadows({}) if shadows is None else shadows
         self.statistics = statistics
-        self._clients: dict[Client, _Wait] = {}
+        self._clients: dict[Hashable, _Wait] = {}
         self._users: dict[str, str] = {}
         self._seconds: dict[str, dict[str, float]] = {}
         self._at: float | None = None
@@ -109,26 +110,26 @@ class Waits:
 
     def examine(self) -> Work[None]:
         """Find out why each client waits, and add up the waiting times, in cooperative steps."""
-        reasons: dict[Client, str]
+        reasons: dict[Hashable, str]
         alone = self.statistics.alone
         if alone is None:
             elapsed, self._alone = self._elapsed(), 0.0
             reasons = yield from self._look()
         else:
             elapsed, self._alone, self._at = max(alone - self._alone, 0.0), alone, None
-            reasons = dict.fromkeys(self._engine.clients(), NO_MASTER)
+            reasons = dict.fromkeys(self._adapter.clients(), next(iter(self._order)))
         yield from self._count(reasons, elapsed)
 
     def _elapsed(self) -> float:
-        previous, self._at = self._at, self._engine.now
+        previous, self._at = self._at, self._adapter.now
         return max(self._at - previous, 0.0) if previous is not None else 0.0
 
-    def _look(self) -> Work[dict[Client, str]]:
-        engine, reasons, lines = self._engine, dict[Client, str](), 0
-        survey, surveyed = (yield from engine.survey()), engine.now
-        for client in engine.clients():
-            if abs(engine.now - surveyed) > _FRESH:
-                survey, surveyed = (yield from engine.survey()), engine.now
+    def _look(self) -> Work[dict[Hashable, str]]:
+        adapter, reasons, lines = self._adapter, dict[Hashable, str](), 0
+        survey, surveyed = (yield from adapter.survey()), adapter.now
+        for client in adapter.clients():
+            if abs(adapter.now - surveyed) > _FRESH:
+                survey, surveyed = (yield from adapter.survey()), adapter.now
             why = yield from survey.explain(client)
             if why is not None:
                 reasons[client] = why.reason
@@ -137,10 +138,10 @@ class Waits:
         self.passed_over = yield from survey.passed_over()
         if self._shadows.followers:
             declining = yield from survey.passed_over(declining=True)
-            self._shadows.pass_over(engine, declining)
+            self._shadows.pass_over(adapter, declining)
         return reasons
 
-    def _record_wait(self, why: Explanation, *, quiet: bool) -> bool:
+    def _record_wait(self, why: ClientWait, *, quiet: bool) -> bool:
         """Record why a client waits, and log it once if the client has waited for long.
 
         Args:
@@ -150,27 +151,20 @@ class Waits:
         Returns:
             Whether a log line was written.
         """
-        engine, client = self._engine, why.client
+        adapter, client = self._adapter, why.client
         wait = self._clients.get(client)
         if wait is None or wait.reason != why.reason:
-            wait = self._clients[client] = _Wait(why.reason, engine.now)
+            wait = self._clients[client] = _Wait(why.reason, adapter.now)
         if not why.idle:
-            wait.since, wait.told = engine.now, False
-        lasts = why.agents and engine.now - wait.since >= LASTING
+            wait.since, wait.told = adapter.now, False
+        lasts = why.is_reported and adapter.now - wait.since >= LASTING
         if quiet or wait.told or not lasts:
             return False
         wait.told = True
-        _log.info(
-            "framework gets no offers",
-            framework=client.framework,
-            name=engine.framework_name(client.framework),
-            role=client.role,
-            reason=why.reason,
-            because=reasons_text(why, engine.now),
-        )
+        _log.info(adapter.wording.vocabulary.lasting_wait, **adapter.wording.wait_details(why))
         return True
 
-    def _count(self, reasons: Mapping[Client, str], elapsed: float) -> Work[None]:
+    def _count(self, reasons: Mapping[Hashable, str], elapsed: float) -> Work[None]:
         """Add the elapsed time to the users' waiting times, and drop removed clients and users.
 
         A user's time is added to the reason of its client that is closest to an offer.
@@ -181,20 +175,20 @@ class Waits:
         """
         users: dict[str, str] = {}
         for number, (client, reason) in enumerate(reasons.items(), start=1):
-            for user in self._engine.users_of(client):
+            for user in self._adapter.users_of(client):
                 closest = users.get(user)
-                if closest is None or _RANK[reason] < _RANK[closest]:
+                if closest is None or self._order[reason] < self._order[closest]:
                     users[user] = reason
             if number % _AT_ONCE == 0:
                 yield
-        now = self._engine.now
+        now = self._adapter.now
         self._clients = {
             client: wait
             if (wait := self._clients.get(client)) is not None and wait.reason == reason
             else _Wait(reason, now)
             for client, reason in reasons.items()
         }
-        known = set(self._engine.users())
+        known = set(self._adapter.users())
         self._seconds = {user: waited for user, waited in self._seconds.items() if user in known}
         for user, reason in users.items():
             seconds = self._seconds.setdefault(user, {})

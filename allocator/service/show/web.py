@@ -15,7 +15,6 @@ from aiohttp.typedefs import Handler, Middleware
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
-from allocator.cluster.engine import Engine
 from allocator.service.accounting.accountant import Accountant
 from allocator.service.config import ConfigError, MetricsSection
 from allocator.service.loop.cooperative import SharedComputation, Work, run_in_slices, run_in_thread
@@ -25,6 +24,7 @@ from allocator.service.show.guard import BACKLOG, EACH_TURN, Guard
 from allocator.service.show.label_limiter import LabelLimiter
 from allocator.service.show.status import Status
 from allocator.service.show.user_metrics import exposition
+from allocator.users.adapter import SchedulerAdapter
 
 _PAGE = {
     "/": ("index.html", "text/html"),
@@ -48,7 +48,7 @@ _log = structlog.get_logger(__name__)
 @asynccontextmanager
 async def serving(  # noqa: PLR0913, PLR0917 - every source of the pages
     section: MetricsSection,
-    engine: Engine,
+    adapter: SchedulerAdapter,
     registry: CollectorRegistry,
     status: Status,
     curves: Curves,
@@ -59,7 +59,7 @@ async def serving(  # noqa: PLR0913, PLR0917 - every source of the pages
 
     Args:
         section: The settings `[metrics]`.
-        engine: The engine to read.
+        adapter: The adapter to read.
         registry: Metrics that are not about single users.
         status: Data of the status page.
         curves: Data of the page's charts.
@@ -75,7 +75,7 @@ async def serving(  # noqa: PLR0913, PLR0917 - every source of the pages
         [
             web.get(
                 "/metrics",
-                _scrape(engine, registry, engine_lock, status, accountant, section.users),
+                _scrape(adapter, registry, engine_lock, status, accountant, section.users),
             ),
             web.get("/healthz", _health(status)),
             web.get("/api/status", _status(status, engine_lock)),
@@ -156,7 +156,7 @@ async def _protect(_: web.Request, response: web.StreamResponse) -> None:
 
 
 def _scrape(  # noqa: PLR0913, PLR0917 - every source of the pages
-    engine: Engine,
+    adapter: SchedulerAdapter,
     registry: CollectorRegistry,
     engine_lock: EngineLock,
     status: Status,
@@ -168,7 +168,7 @@ def _scrape(  # noqa: PLR0913, PLR0917 - every source of the pages
     def write() -> Work[bytes]:
         waits, shadows = status.waits, status.shadows
         return exposition(
-            engine, registry, waits, shadows, accountant, listed=users, listed_roles=roles
+            adapter, registry, waits, shadows, accountant, listed=users, listed_roles=roles
         )
 
     cached_text = SharedComputation(lambda: run_in_slices(write(), engine_lock))

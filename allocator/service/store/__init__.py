@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from allocator.cluster.memory import Memory, MemoryChanges
+from allocator.users.memory import Memory, MemoryChanges
 
 
 class StoreError(Exception):

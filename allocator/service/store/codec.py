@@ -10,9 +10,9 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from allocator.cluster.memory import Boost, Memory, RememberedUser
 from allocator.complaints import complaints
 from allocator.service.store import StoreDamaged, StoreError
+from allocator.users.memory import Boost, Memory, RememberedUser
 
 FORMAT = "longshare-memory"
 VERSION = 2

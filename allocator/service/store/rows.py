@@ -13,11 +13,11 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from allocator.cluster.cooperative import Cooperative
-from allocator.cluster.memory import Boost, Memory, MemoryChanges, RememberedUser, StoredTrajectory
 from allocator.complaints import complaints
+from allocator.cooperative import Cooperative
 from allocator.service.store import StoreDamaged, StoreError
 from allocator.service.store.codec import plain
+from allocator.users.memory import Boost, Memory, MemoryChanges, RememberedUser, StoredTrajectory
 
 FORMAT = "longshare-memory"
 """Name of the format, which every head contains."""

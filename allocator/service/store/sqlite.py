@@ -8,9 +8,9 @@ from typing import BinaryIO
 
 import structlog
 
-from allocator.cluster.memory import Memory, MemoryChanges
 from allocator.service.loop.cooperative import run_in_thread
 from allocator.service.store import StoreDamaged, StoreError, StoreUnavailable, codec, file, rows
+from allocator.users.memory import Memory, MemoryChanges
 
 APPLICATION_ID = 0x4C534852
 """SQLite's application_id of the file: the letters LSHR."""

@@ -1,4 +1,4 @@
-"""Saves commitments and operator settings to a store regularly, without delaying the engine."""
+"""Saves commitments and operator settings to a store regularly, without delaying the adapter."""
 
 import asyncio
 import math
@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 
 import structlog
 
-from allocator.cluster.engine import Engine
-from allocator.cluster.memory import Memory, MemoryChanges
 from allocator.service.loop.engine_lock import EngineLock
 from allocator.service.store import Store, StoreError, StoreTaken, StoreUnavailable
+from allocator.users.adapter import SchedulerAdapter
+from allocator.users.memory import Memory, MemoryChanges
 
 LONGEST_PAUSE = 30.0
 """Maximum pause between two attempts to save while a store fails, in seconds."""
@@ -50,10 +50,10 @@ class StoreStatistics:
 
 
 class StoreWriter:
-    """Saves an engine's commitments and operator settings regularly, and at once on request.
+    """Saves an adapter's commitments and operator settings regularly, and at once on request.
 
     Args:
-        engine: The engine, read in the event loop's thread.
+        adapter: The adapter, read in the event loop's thread.
         store: The store, used in another thread with one call at a time.
         every: Seconds between saves while the saved state changes; a crash loses at most the
             changes of this time.
@@ -63,14 +63,14 @@ class StoreWriter:
 
     def __init__(
         self,
-        engine: Engine,
+        adapter: SchedulerAdapter,
         store: Store,
         every: float,
         engine_lock: EngineLock | None = None,
         leads: Callable[[], bool] = lambda: True,
     ) -> None:
         self.statistics = StoreStatistics()
-        self._engine = engine
+        self._adapter = adapter
         self._store = store
         self._every = every
         self._engine_lock = EngineLock() if engine_lock is None else engine_lock
@@ -101,7 +101,7 @@ class StoreWriter:
             state = self._state()
             try:
                 async with self._engine_lock:
-                    changes = self._engine.changes()
+                    changes = self._adapter.changes()
                 await asyncio.to_thread(self._save, changes)
             except Exception as error:  # noqa: BLE001 - no failure may stop offers
                 self._saved = None
@@ -213,7 +213,7 @@ class StoreWriter:
         Args:
             memory: The other service's commitments and operator settings.
         """
-        return replace(memory, time=max(memory.time, math.nextafter(self._engine.now, math.inf)))
+        return replace(memory, time=max(memory.time, math.nextafter(self._adapter.now, math.inf)))
 
     async def run(self) -> None:
         """Save commitments and operator settings regularly until `stop` is called, then again."""
@@ -236,12 +236,11 @@ class StoreWriter:
         self._wake.set()
 
     def _state(self) -> tuple[int, int]:
-        """Return two numbers, of which at least one changes with every message of a master.
+        """Return the adapter's revision: two numbers, of which one changes with every message.
 
-        They are the engine's sequence number and its number of snapshots. If both are unchanged
-        since the last save, nothing needs to be saved.
+        If both are unchanged since the last save, nothing needs to be saved.
         """
-        return self._engine.sequence, self._engine.statistics.snapshots
+        return self._adapter.revision
 
     async def _sleep(self, seconds: float) -> None:
         """Wait for some seconds, or until `_wake` is set because a save or the end is due."""
@@ -290,7 +289,7 @@ class StoreWriter:
 
 @asynccontextmanager
 async def saving_to_store(
-    engine: Engine,
+    adapter: SchedulerAdapter,
     store: Store,
     every: float,
     engine_lock: EngineLock | None = None,
@@ -299,13 +298,13 @@ async def saving_to_store(
     """Save commitments and operator settings to a store while the block runs, and once at its end.
 
     Args:
-        engine: The engine whose commitments and settings are saved.
+        adapter: The adapter whose commitments and settings are saved.
         store: The store.
         every: Seconds between saves while the commitments or settings change.
         engine_lock: Lock acquired before the engine is read; None for a new lock.
         leads: Returns whether a leading master is connected.
     """
-    writer = StoreWriter(engine, store, every, engine_lock, leads)
+    writer = StoreWriter(adapter, store, every, engine_lock, leads)
     task = asyncio.create_task(writer.run())
     try:
         yield writer

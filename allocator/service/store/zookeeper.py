@@ -22,7 +22,6 @@ from kazoo.exceptions import (
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.security import make_digest_acl
 
-from allocator.cluster.memory import Memory, MemoryChanges
 from allocator.service.loop.cooperative import run_in_thread
 from allocator.service.store import (
     StoreDamaged,
@@ -32,6 +31,7 @@ from allocator.service.store import (
     codec,
     rows,
 )
+from allocator.users.memory import Memory, MemoryChanges
 
 LARGEST = 1_000_000
 """Maximum size of a node in bytes; a server with default settings accepts little more."""

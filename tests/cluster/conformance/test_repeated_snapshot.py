@@ -7,15 +7,16 @@ from typing import Any
 
 import pytest
 
-from allocator.cluster.cooperative import run_to_completion
 from allocator.cluster.engine import Engine
 from allocator.cluster.frameworks.framework import Client
-from allocator.cluster.settings import DeclaredUser, EngineSettings, UserKey
+from allocator.cluster.settings import EngineSettings, UserKey
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
 from allocator.contract import operator_pb2 as operator
+from allocator.cooperative import run_to_completion
 from allocator.fairness import policies
 from allocator.fairness.quantities import Quantities
+from allocator.users.settings import DeclaredUser
 from tests.cluster.conformance.mirror import Bag, Mirror, bag, written
 from tests.cluster.conformance.quota_side import BatchMaster, set_quota
 from tests.cluster.conformance.test_resync import AGENTS, FRAMEWORKS, KINDS, Chance
@@ -275,7 +276,7 @@ def seen(engine: Engine) -> dict[str, Any]:
     known_users = {user for client in clients for user in engine.users_of(client)}
     standings = [standing for standing in engine.standings() if standing.user in known_users]
     return {
-        "places": list(engine.agent_summaries()),
+        "places": list(engine.machine_summaries()),
         "holdings": engine.allocations(),
         "offered": engine.offered(),
         "clients": sorted(clients),
@@ -389,12 +390,12 @@ def people_see(engine: Engine, users: Iterable[str]) -> dict[str, Any]:
         "offered": {user: in_order(offered.get(user, Quantities())) for user in users},
         "places": [
             (
-                agent_summary.agent,
+                agent_summary.machine,
                 agent_summary.state,
                 in_order(agent_summary.free),
                 {user: in_order(held) for user, held in agent_summary.held.items()},
             )
-            for agent_summary in engine.agent_summaries()
+            for agent_summary in engine.machine_summaries()
         ],
     }
 

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from allocator.cluster.cooperative import run_to_completion
+from allocator.cooperative import run_to_completion
 from allocator.service.loop.cooperative import (
     SLICE,
     SharedComputation,

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from allocator.cluster.cooperative import Cooperative
+from allocator.cooperative import Cooperative
 from allocator.service.loop import engine_lock
 from allocator.service.loop.cooperative import run_in_slices
 from allocator.service.loop.engine_lock import BUDGET, EngineLock

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from allocator.cluster.cooperative import run_to_completion
 from allocator.cluster.engine import Engine
-from allocator.cluster.settings import DeclaredUser, EngineSettings
+from allocator.cluster.settings import EngineSettings
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import operator_pb2 as operator
+from allocator.cooperative import run_to_completion
 from allocator.fairness import policies
 from allocator.service.loop import engine_lock
 from allocator.service.loop.cooperative import run_in_slices
@@ -23,6 +23,7 @@ from allocator.service.record.event_log import EventLog, LoggedEngine, read
 from allocator.service.record.replay import replay
 from allocator.service.rights import Rights
 from allocator.service.show.shares import read_shares
+from allocator.users.settings import DeclaredUser
 from tests.cluster.conformance.quota_side import reserve
 from tests.cluster.master_side import SECOND, START_NS, agent_call, framework_info, resources
 from tests.service.served import hello

@@ -9,8 +9,7 @@ import grpc
 import pytest
 
 from allocator.cluster.engine import Engine
-from allocator.cluster.input.errors import InvalidOrder
-from allocator.cluster.settings import DeclaredUser, EngineSettings
+from allocator.cluster.settings import EngineSettings
 from allocator.contract import admin_pb2 as admin
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
@@ -18,6 +17,8 @@ from allocator.contract import operator_pb2 as operator
 from allocator.contract.admin_pb2_grpc import AdminStub
 from allocator.fairness import policies
 from allocator.service.operators.orders import MOST_BOOSTS, require_few_boosts
+from allocator.users.orders import InvalidOrder
+from allocator.users.settings import DeclaredUser
 from tests.cluster.master_side import SECOND, agent_call, framework_info, resources
 from tests.service.served import Stream, hello, service, wait_for
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from typing_extensions import override
 
-from allocator.cluster.input.errors import InvalidEvent, InvalidOrder
+from allocator.cluster.input.errors import InvalidEvent
 from allocator.contract import admin_pb2 as admin
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import operator_pb2 as operator
@@ -16,6 +16,7 @@ from allocator.service.loop.engine_lock import EngineLock
 from allocator.service.masters.session import SessionStatistics
 from allocator.service.operators.admin import Admin
 from allocator.service.show.wait_reasons import Waits
+from allocator.users.orders import InvalidOrder
 from tests.cluster.master_side import MasterSide
 
 

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 
 import pytest
 
-from allocator.cluster.cooperative import run_to_completion
-from allocator.cluster.settings import DeclaredUser
 from allocator.contract import admin_pb2 as admin
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
+from allocator.cooperative import run_to_completion
 from allocator.service.loop.engine_lock import EngineLock
 from allocator.service.operators.forecast import (
     MOST_WAITING,
@@ -23,6 +22,7 @@ from allocator.service.operators.forecast import (
 from allocator.service.show.explain import explain, users_before
 from allocator.service.show.explanations import ExplanationFacts
 from allocator.service.show.shares import user_shares
+from allocator.users.settings import DeclaredUser
 from tests.cluster.master_side import MasterSide, Offered, agent_call, framework_info
 
 ROLES = ("a", "b", "b/c", "b/d", "c/e", "c/f", "g")

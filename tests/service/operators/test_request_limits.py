@@ -7,7 +7,7 @@ import grpc
 import pytest
 
 from allocator.cluster.engine import Engine
-from allocator.cluster.settings import DeclaredUser, EngineSettings
+from allocator.cluster.settings import EngineSettings
 from allocator.contract import admin_pb2 as admin
 from allocator.contract import operator_pb2 as operator
 from allocator.contract.admin_pb2_grpc import AdminStub
@@ -15,6 +15,7 @@ from allocator.fairness import policies
 from allocator.service.operators.orders import concerned_users
 from allocator.service.operators.request_limits import LARGEST_REQUEST
 from allocator.service.show.shares import user_shares
+from allocator.users.settings import DeclaredUser
 from tests.counted import counted
 from tests.service.operators.test_admin import refusal
 from tests.service.served import service

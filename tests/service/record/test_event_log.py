@@ -16,9 +16,8 @@ from typer.testing import CliRunner
 
 from allocator.cli import app
 from allocator.cluster.agents.placement_constraints import Constraint, Hosts
-from allocator.cluster.input.errors import InvalidEvent, InvalidOrder
-from allocator.cluster.memory import Memory, RememberedUser
-from allocator.cluster.settings import DeclaredUser, EngineSettings
+from allocator.cluster.input.errors import InvalidEvent
+from allocator.cluster.settings import EngineSettings
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import log_pb2 as log
 from allocator.contract import operator_pb2 as operator
@@ -36,6 +35,9 @@ from allocator.service.record.event_log import (
 from allocator.service.record.history import History, RecordedTask, reconstruct
 from allocator.service.record.replay import new_engine, open_log, replay
 from allocator.service.record.whatif import modelled
+from allocator.users.memory import Memory, RememberedUser
+from allocator.users.orders import InvalidOrder
+from allocator.users.settings import DeclaredUser
 from tests.cluster.master_side import (
     START_NS,
     MasterSide,

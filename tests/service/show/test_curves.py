@@ -7,13 +7,14 @@ from typing import Any
 import pytest
 
 from allocator.cluster.engine import Engine
-from allocator.cluster.settings import DeclaredUser, EngineSettings
+from allocator.cluster.settings import EngineSettings
 from allocator.contract import allocator_pb2 as contract
 from allocator.fairness import policies
 from allocator.service.accounting.queries import Hour
 from allocator.service.show import curves
 from allocator.service.show.curves import MOST_POINTS, Curves
-from allocator.service.show.offer_history import EVERY, MOST_SAMPLES, StandingHistory
+from allocator.service.show.standing_history import EVERY, MOST_SAMPLES, StandingHistory
+from allocator.users.settings import DeclaredUser
 from tests.cluster.master_side import SECOND, START_NS, agent_call, framework_info, resources
 
 HOUR = 3600

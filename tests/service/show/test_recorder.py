@@ -8,12 +8,13 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from allocator.cluster.engine import Engine
-from allocator.cluster.settings import DeclaredUser, EngineSettings
+from allocator.cluster.settings import EngineSettings
 from allocator.contract import allocator_pb2 as contract
 from allocator.fairness import policies
 from allocator.service.show.metric_definitions import register
 from allocator.service.show.metrics import RECORDER
 from allocator.service.show.recorder import COLUMNS, MOST_ROWS, Recorder
+from allocator.users.settings import DeclaredUser
 from tests.cluster.master_side import SECOND, START_NS, agent_call, framework_info, resources
 
 SETTINGS = EngineSettings(

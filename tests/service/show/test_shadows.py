@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from allocator import plugins
-from allocator.cluster.cooperative import run_to_completion
 from allocator.cluster.engine import Engine
 from allocator.cluster.settings import EngineSettings
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
+from allocator.cooperative import run_to_completion
 from allocator.fairness import policies
 from allocator.service.config import ConfigError, load
 from allocator.service.masters.session import SessionStatistics

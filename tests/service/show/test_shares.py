@@ -6,14 +6,14 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from allocator.cluster.cooperative import run_to_completion
-from allocator.cluster.settings import DeclaredUser
+from allocator.cooperative import run_to_completion
 from allocator.fairness import policies
 from allocator.fairness.pool import Pool
 from allocator.fairness.quantities import Quantities
 from allocator.service.show.explain import explain, halved_after
 from allocator.service.show.explanations import ExplanationFacts
 from allocator.service.show.shares import UserShare, read_shares, user_shares
+from allocator.users.settings import DeclaredUser
 from tests.cluster.master_side import MasterSide, resources
 
 ROLES = ("a", "b", "c", "c/d", "c/e", "f")

@@ -10,15 +10,16 @@ from typing import Any
 
 import pytest
 
-from allocator.cluster.cooperative import run_to_completion
 from allocator.cluster.engine import Engine
-from allocator.cluster.settings import DeclaredUser, EngineSettings
+from allocator.cluster.settings import EngineSettings
 from allocator.contract import allocator_pb2 as contract
+from allocator.cooperative import run_to_completion
 from allocator.fairness import policies
 from allocator.service.masters.session import SessionStatistics
 from allocator.service.show.offer_history import OfferTrail
 from allocator.service.show.status import Status
 from allocator.service.show.wait_reasons import Waits
+from allocator.users.settings import DeclaredUser
 from frameworks.harness.ports import free_port
 from tests.cluster.master_side import SECOND, START_NS, agent_call, framework_info, resources
 from tests.deploy.watched import busy_service

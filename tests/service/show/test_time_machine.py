@@ -9,11 +9,12 @@ import pytest
 from typer.testing import CliRunner
 
 from allocator.cli import app
-from allocator.cluster.settings import DeclaredUser, EngineSettings
+from allocator.cluster.settings import EngineSettings
 from allocator.contract import operator_pb2 as operator
 from allocator.fairness import policies
 from allocator.service.record.replay import apply_entry, new_engine, open_log
 from allocator.service.show.filming import span
+from allocator.users.settings import DeclaredUser
 from tests.film.reading import film_of, grid_of, lines_of, times_of
 from tests.service.browser import Browser, browsing, chromedriver
 from tests.service.record.test_event_log import RecordedMaster, entries, rewrite

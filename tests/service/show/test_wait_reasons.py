@@ -8,13 +8,14 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from allocator.cluster.cooperative import run_to_completion
+from allocator.cluster.engine.wording import BRIEFLY
 from allocator.cluster.input.limits import Limits
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
+from allocator.cooperative import run_to_completion
 from allocator.service.masters.session import SessionStatistics
 from allocator.service.show.explain import explain
-from allocator.service.show.explanations import BRIEFLY, ExplanationFacts, find_reasons
+from allocator.service.show.explanations import ExplanationFacts, find_reasons
 from allocator.service.show.label_limiter import AN_HOUR, LabelLimiter
 from allocator.service.show.shadows import Shadows
 from allocator.service.show.shares import user_shares
@@ -63,6 +64,7 @@ def test_time_without_a_master_is_counted_once_as_no_master(
     master, waits = waiting()
     clock = [1000.0]
     monkeypatch.setattr("time.monotonic", lambda: clock[0])
+    assert isinstance(waits.statistics, SessionStatistics)
     waits.statistics.lead(connected=False)
     for clock[0] in (1007.0, 1012.0):
         run_to_completion(waits.examine())

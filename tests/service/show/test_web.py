@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from allocator.cluster.cooperative import run_to_completion
+from allocator.cooperative import run_to_completion
 from allocator.service.show.web import encoding
 
 TOLD = {

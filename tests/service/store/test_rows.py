@@ -12,20 +12,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allocator.cluster.cooperative import run_to_completion
 from allocator.cluster.engine import Engine
 from allocator.cluster.frameworks.framework import Client
-from allocator.cluster.memory import Memory, MemoryChanges, RememberedUser, StoredTrajectory
-from allocator.cluster.settings import DeclaredUser, EngineSettings
+from allocator.cluster.settings import EngineSettings
 from allocator.cluster.users import Users
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import operator_pb2 as operator
+from allocator.cooperative import run_to_completion
 from allocator.fairness import policies
 from allocator.fairness.quantities import Quantities
 from allocator.service.store import StoreError, codec
 from allocator.service.store.rows import StoreRows, decode_memory
 from allocator.service.store.sqlite import APPLICATION_ID, SqliteStore
 from allocator.service.store.zookeeper import LARGEST, decode_node, encode_fitting_node, encode_node
+from allocator.users.memory import Memory, MemoryChanges, RememberedUser, StoredTrajectory
+from allocator.users.settings import DeclaredUser
 from tests.cluster.master_side import MasterSide, agent_call, resources
 from tests.service.stored import MEMORIES, memory, stored, whole
 

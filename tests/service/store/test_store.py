@@ -20,8 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allocator.cluster.engine import Engine
-from allocator.cluster.memory import Memory, MemoryChanges, RememberedUser
-from allocator.cluster.settings import DeclaredUser, EngineSettings
+from allocator.cluster.settings import EngineSettings
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import operator_pb2 as operator
 from allocator.contract.admin_pb2_grpc import AdminStub
@@ -30,6 +29,8 @@ from allocator.service.store import StoreError, StoreUnavailable, codec
 from allocator.service.store import writer as writer_module
 from allocator.service.store.sqlite import APPLICATION_ID, SqliteStore
 from allocator.service.store.writer import saving_to_store
+from allocator.users.memory import Memory, MemoryChanges, RememberedUser
+from allocator.users.settings import DeclaredUser
 from tests.cluster.master_side import SECOND, agent_call, framework_info, resources
 from tests.service.served import PATIENCE, Service, Stream, service, wait_for
 from tests.service.show.test_metrics import scrape

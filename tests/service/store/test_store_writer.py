@@ -12,7 +12,6 @@ import pytest
 from typing_extensions import override
 
 from allocator.cluster.engine import Engine
-from allocator.cluster.memory import Memory, MemoryChanges, RememberedUser
 from allocator.cluster.settings import EngineSettings
 from allocator.contract import allocator_pb2 as contract
 from allocator.fairness import policies
@@ -20,6 +19,7 @@ from allocator.service.store import StoreTaken, StoreUnavailable
 from allocator.service.store import writer as writer_module
 from allocator.service.store.sqlite import SqliteStore
 from allocator.service.store.writer import TAKEN_PATIENCE, StoreWriter, saving_to_store
+from allocator.users.memory import Memory, MemoryChanges, RememberedUser
 from tests.cluster.master_side import SECOND
 from tests.service.served import PATIENCE
 

@@ -22,7 +22,6 @@ import pytest
 from kazoo.client import KazooClient
 
 from allocator.cluster.engine import Engine
-from allocator.cluster.memory import Memory, RememberedUser
 from allocator.cluster.settings import EngineSettings
 from allocator.contract import allocator_pb2 as contract
 from allocator.fairness import policies
@@ -36,6 +35,7 @@ from allocator.service.store import (
 )
 from allocator.service.store.writer import saving_to_store
 from allocator.service.store.zookeeper import LARGEST_CONTENT, ZookeeperStore, decode_node
+from allocator.users.memory import Memory, RememberedUser
 from frameworks.harness.ports import free_port
 from tests.cluster.master_side import SECOND
 from tests.service.served import PATIENCE, Service, freeze, service, wait_for

@@ -15,8 +15,8 @@ function showCluster(seen) {
       const held = seen.allocation[name] || 0;
       return [name, amount(held) + " of " + amount(total) + " held"];
     }),
-    ["agents", String(seen.agents_known)],
-    ["frameworks", String(seen.frameworks)],
+    [seen.words.machines, String(seen.agents_known)],
+    [seen.words.applications, String(seen.frameworks)],
     ["users", String(seen.users_known)],
     ["store", !seen.store ? "none" : seen.store.degraded ? "degraded" : seen.store.left_out ? "full" : "works"],
   ];
@@ -77,6 +77,7 @@ function showShadows(seen) {
 }
 
 function showOffers(seen) {
+  write(element("offers-heading"), seen.words.trail);
   const list = seen.offers.map((offer, index) => ({ ...offer, index }));
   keep(element("offers"), list, (offer) => offer.index, () => {
     const line = made("li");
@@ -89,6 +90,9 @@ function showOffers(seen) {
 }
 
 function showAgents(seen) {
+  const machines = seen.words.machines;
+  write(element("agents-heading"), machines[0].toUpperCase() + machines.slice(1));
+  element("agents-part").hidden = seen.agents_known > 0 && !seen.agents.length; // not told one by one
   const shown = agents.of(seen.agents, seen.agents.length, seen.agents_known);
   keep(element("agents"), shown, (place) => place.agent, () => {
     const line = made("tr");
@@ -105,14 +109,14 @@ function show(seen) {
   latest = seen;
   const state = element("connection");
   state.className = seen.connected ? "good" : "bad";
-  write(state, seen.connected ? "A leading master is connected." : "No leading master is connected, so no framework gets offers.");
+  write(state, seen.connected ? seen.words.connected : seen.words.disconnected);
   showCluster(seen);
   users.update(seen);
   showOvertakings(seen);
   showOffers(seen);
   showShadows(seen);
   showAgents(seen);
-  write(element("about"), "This page only shows, and updates itself. All times are the master's, in UTC. The commands longshare shares and longshare explain USER show the same.");
+  write(element("about"), "This page only shows, and updates itself. All times are " + seen.words.clock + ", in UTC. The commands longshare shares and longshare explain USER show the same.");
 }
 
 async function look() {

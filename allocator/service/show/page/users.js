@@ -50,7 +50,8 @@ class Users {
       ...row, place, words: [row.user, row.kept_by, ...row.demands.map(demand), ...row.constraints].join(" ").toLowerCase(),
     }));
     this.known = seen.users_known;
-    this.columns = COLUMNS.filter((column) => !column.if || this.rows.some(column.if));
+    this.columns = COLUMNS.filter((column) => !column.if || this.rows.some(column.if))
+      .map((column) => (column.name === "wants offers" ? { ...column, name: seen.words.wants } : column));
     this.show();
     if (!this.asked) this.look(); // look() repeats itself, even if an answer is slow
   }

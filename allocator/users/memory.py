@@ -12,7 +12,7 @@ class Boost(NamedTuple):
 
     weight: float
     until: float
-    """The end of the boost by the master's clock, in seconds since the Unix epoch."""
+    """The end of the boost by the scheduler's clock, in seconds since the Unix epoch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,19 +36,19 @@ class RememberedUser:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """All state that an engine hands over to its successor, mainly the users' commitments.
+    """All state that an adapter hands over to its successor, mainly the users' commitments.
 
-    The master provides everything else.
+    The scheduler provides everything else.
     """
 
     time: float
-    """The master's clock, in seconds since the Unix epoch; 0 before the first master."""
+    """The scheduler's clock, in seconds since the Unix epoch; 0 before the first event."""
     users: Mapping[str, RememberedUser]
     tau: float | None = None
     """Time constant in seconds of the commitments' growth and decay, whatever policy follows.
     None if unknown; the policy's time constant then applies."""
     places: Mapping[str, int] = field(default_factory=dict)
-    """Number of role-tree nodes that each framework occupies, by `role_places.digest`."""
+    """Number of role-tree nodes that each Mesos framework occupies, by `role_places.digest`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,10 +89,10 @@ class StoredTrajectory:
 
 @dataclass(frozen=True, slots=True)
 class MemoryChanges:
-    """The parts of an engine's memory that have changed since the last call of `Engine.changes`."""
+    """The parts of a memory that have changed since the last call of the adapter's `changes`."""
 
     time: float
-    """The master's clock, in seconds since the Unix epoch."""
+    """The scheduler's clock, in seconds since the Unix epoch."""
     courses: Mapping[str, StoredTrajectory]
     """Commitment trajectories, by user."""
     complete: bool

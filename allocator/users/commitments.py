@@ -1,30 +1,31 @@
 """Stored commitments of absent virtual leaves, and the export of all users' state for the store.
 
-A virtual leaf, `ROLE/.`, represents the frameworks directly in a role that has sub-roles.
+A virtual leaf, `USER/.`, represents the clients of a user that has sub-users.
 """
 
 from collections.abc import Iterator, Mapping
+from typing import Any
 
-from allocator.cluster.cooperative import Cooperative
-from allocator.cluster.memory import Memory, MemoryChanges, RememberedUser, StoredTrajectory
-from allocator.cluster.users.role_pools import RolePools
-from allocator.cluster.users.weights import Weights
+from allocator.cooperative import Cooperative
 from allocator.fairness.bounds import LARGEST_COMMITMENT
 from allocator.fairness.commitment import decayed
 from allocator.fairness.pool import Pool
 from allocator.fairness.standing import Standing
+from allocator.users.memory import Memory, MemoryChanges, RememberedUser, StoredTrajectory
+from allocator.users.pools import UserPools
+from allocator.users.weights import Weights
 
 NEGLIGIBLE_COMMITMENT = 1e-3
 """A user whose dominant commitment is below this fraction of the capacity may be forgotten."""
 
 
 class AbsentUsers:
-    """Remembered commitments of virtual leaves (`ROLE/.`) that do not exist, or not yet.
+    """Remembered commitments of virtual leaves (`USER/.`) that do not exist, or not yet.
 
     If such a leaf is created later, it starts with these commitments, decayed until then.
     """
 
-    def __init__(self, pools: RolePools) -> None:
+    def __init__(self, pools: UserPools[Any]) -> None:
         self._pools = pools
         self._stored: dict[str, tuple[float, RememberedUser]] = {}
 
@@ -47,7 +48,7 @@ class AbsentUsers:
     def discard(self, name: str) -> None:
         """Remove the stored commitments of a virtual leaf.
 
-        Called once the leaf exists and has its own commitments, or if its role is forgotten.
+        Called once the leaf exists and has its own commitments, or if its user is forgotten.
         """
         self._stored.pop(name, None)
 
@@ -126,7 +127,7 @@ def _bounded(commitments: Mapping[str, float]) -> dict[str, float]:
 class MemoryExport:
     """Exports commitments and operators' weights for the store, without changing the users."""
 
-    def __init__(self, pools: RolePools, absent: AbsentUsers, weights: Weights) -> None:
+    def __init__(self, pools: UserPools[Any], absent: AbsentUsers, weights: Weights) -> None:
         self._pools = pools
         self._absent = absent
         self._weights = weights

@@ -1,28 +1,25 @@
-"""Weights of users: set by an operator, sent by the master, or configured."""
+"""Weights of users: set by an operator, sent by the scheduler, or configured."""
 
 import heapq
 import math
 from collections.abc import Mapping
-from typing import Literal
+from copy import copy
 
-from allocator.cluster.memory import Boost
-from allocator.cluster.settings import EngineSettings
-
-By = Literal["boost", "operator", "master", "configuration", ""]
-"""Source of a user's weight; "" for the default."""
+from allocator.users.memory import Boost
+from allocator.users.settings import By, UserSettings
 
 
 class Weights:
     """Determines the weight of each user, also of users that are not known yet.
 
     The first of these weights applies: a boost, which an operator has set for some time; an
-    operator's permanent weight; the master's weight; the configured weight.
+    operator's permanent weight; the scheduler's weight; the configured weight.
     """
 
-    def __init__(self, settings: EngineSettings) -> None:
-        self._declared = {declared.name: declared.weight for declared in settings.users}
-        self._from_master: dict[str, float] = {}
-        self._of_roles = settings.user_key == "role"
+    def __init__(self, settings: UserSettings) -> None:
+        self._declared = {declared.name: declared.weight for declared in settings.declared}
+        self._scheduler = settings.scheduler
+        self._from_scheduler: dict[str, float] = {}
         self._ordered: dict[str, float] = {}
         self._boosts: dict[str, Boost] = {}
         self._ends: list[tuple[float, str]] = []
@@ -36,6 +33,13 @@ class Weights:
             heapq.heappop(ends)
         return ends[0][0] if ends else math.inf
 
+    def fork(self) -> "Weights":
+        """Return an independent copy."""
+        weights: Weights = copy(self)
+        weights._ordered, weights._boosts = dict(self._ordered), dict(self._boosts)
+        weights._from_scheduler, weights._ends = dict(self._from_scheduler), list(self._ends)
+        return weights
+
     def of(self, name: str) -> float:
         """Return the weight that applies to a user now; 1 by default."""
         boost = self._boosts.get(name)
@@ -45,12 +49,12 @@ class Weights:
         """Return the weight of a user without its boost, which applies once the boost has ended."""
         if name in self._ordered:
             return self._ordered[name]
-        if self._of_roles and name in self._from_master:
-            return self._from_master[name]
+        if name in self._from_scheduler:
+            return self._from_scheduler[name]
         return self._declared.get(name, 1.0)
 
     def by(self, name: str) -> By:
-        """Return the source of a user's weight: boost, operator, master or configuration.
+        """Return the source of a user's weight: boost, operator, scheduler or configuration.
 
         The result is "" for the default weight.
         """
@@ -58,8 +62,8 @@ class Weights:
             return "boost"
         if name in self._ordered:
             return "operator"
-        if self._of_roles and name in self._from_master:
-            return "master"
+        if name in self._from_scheduler:
+            return self._scheduler
         return "configuration" if name in self._declared else ""
 
     @property
@@ -83,9 +87,9 @@ class Weights:
         """Return the weight that an operator has set permanently for a user; None without one."""
         return self._ordered.get(name)
 
-    def set_from_master(self, weights: Mapping[str, float]) -> None:
-        """Store weights of roles that the master has sent; other roles keep their weights."""
-        self._from_master.update(weights)
+    def set_from_scheduler(self, weights: Mapping[str, float]) -> None:
+        """Store weights that the scheduler has sent; other users keep their weights."""
+        self._from_scheduler.update(weights)
 
     def order(self, name: str, weight: float | None) -> None:
         """Set a user's permanent weight by an operator's command, and end the user's boost.

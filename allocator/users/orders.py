@@ -1,17 +1,21 @@
 """Carries out an operator's commands on the users: weights and commitments."""
 
 from collections.abc import Iterable
+from typing import Any
 
-from allocator.cluster.input.errors import InvalidOrder
-from allocator.cluster.users import Users
 from allocator.contract import operator_pb2 as operator
 from allocator.fairness.policies.policy import Policy
+from allocator.users.tree import UserTree
 
 LONGEST_BOOST = 366 * 86400.0
 """Maximum length of a boost, in seconds."""
 
 
-def carry_out(order: operator.Order, users: Users, policy: Policy) -> None:
+class InvalidOrder(ValueError):  # noqa: N818 - the name describes the order
+    """An operator's command cannot be executed; nothing has changed."""
+
+
+def carry_out(order: operator.Order, users: UserTree[Any], policy: Policy) -> None:
     """Carry out an operator's command on the users, at the users' current time.
 
     Args:
@@ -41,7 +45,7 @@ def carry_out(order: operator.Order, users: Users, policy: Policy) -> None:
             raise InvalidOrder("the service does not know this kind of order; upgrade the service")
 
 
-def _set_weight(order: operator.SetWeight, users: Users) -> None:
+def _set_weight(order: operator.SetWeight, users: UserTree[Any]) -> None:
     _require_known([order.user], users)
     weight = order.weight if order.HasField("weight") else None
     seconds = order.seconds if order.HasField("seconds") else None
@@ -56,7 +60,7 @@ def _set_weight(order: operator.SetWeight, users: Users) -> None:
         raise InvalidOrder(str(error)) from error
 
 
-def _set_commitments(order: operator.SetCommitments, users: Users, policy: Policy) -> None:
+def _set_commitments(order: operator.SetCommitments, users: UserTree[Any], policy: Policy) -> None:
     _require_known([order.user], users)
     if policy.tau is None:
         raise InvalidOrder(f"the policy {policy.name!r} keeps no commitments")
@@ -80,7 +84,7 @@ def _set_commitments(order: operator.SetCommitments, users: Users, policy: Polic
     users.set_commitments(order.user, commitments | dict(order.commitments), others)
 
 
-def _forget(named: Iterable[str], users: Users) -> None:
+def _forget(named: Iterable[str], users: UserTree[Any]) -> None:
     named = list(named)
     if not named:
         raise InvalidOrder("no user is named; name the users to forget")
@@ -93,7 +97,7 @@ def _forget(named: Iterable[str], users: Users) -> None:
             users.forget(user)
 
 
-def _require_known(named: Iterable[str], users: Users) -> None:
+def _require_known(named: Iterable[str], users: UserTree[Any]) -> None:
     unknown = sorted({user for user in named if user not in users})
     if unknown:
         raise InvalidOrder(f"no such user: {', '.join(unknown)}")

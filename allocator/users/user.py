@@ -1,44 +1,47 @@
 """One user: a node of the user tree, with its own clients and the demands of their tasks."""
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
+from typing import Generic, TypeVar
 
-from allocator.cluster.frameworks.framework import Client
-from allocator.cluster.resources.largest import Largest
 from allocator.fairness.framework_sorter import FrameworkSorter
+from allocator.fairness.largest import Largest
 from allocator.fairness.machines import MayUse
 from allocator.fairness.pool import Pool
 from allocator.fairness.quantities import Quantities
 
+Client = TypeVar("Client", bound=Hashable)
+"""A client of a user: the smallest unit that holds resources, such as a framework in a role."""
+
 
 @dataclass(frozen=True, slots=True)
 class UserTask:
-    """The known properties of a client's tasks: the demand of one task, and the eligible agents."""
+    """Known properties of a client's tasks: the demand of one task, and the eligible machines."""
 
     demand: Quantities | None = None
     """Resources of one task; None if unknown."""
     may_use: MayUse | None = None
-    """Predicate over agent IDs: may the tasks run there? None: on all agents."""
+    """Predicate over machines' names: may the tasks run there? None: on all machines."""
 
 
 @dataclass(slots=True, eq=False)
-class User:
+class User(Generic[Client]):
     """One user, a node of the user tree.
 
-    A user has clients (frameworks in a role) of its own, sub-users, or both.
+    A user has clients of its own, sub-users, or both.
     """
 
     name: str
-    parent: "User | None"
+    parent: "User[Client] | None"
     """The user above; None for the root."""
     clients: FrameworkSorter[Client]
     """The user's own clients, in DRF order."""
     sub_pool: Pool[str] | None = None
     """Pool of the sub-users and the virtual leaf, in the policy's order; None without sub-users."""
-    children: dict[str, "User"] = field(default_factory=dict)
+    children: dict[str, "User[Client]"] = field(default_factory=dict)
     """Sub-users by name."""
     tasks: dict[Client, "UserTask"] = field(default_factory=dict)
-    """Own client → demand and eligible agents of its tasks."""
+    """Own client → demand and eligible machines of its tasks."""
     own_demand: Largest = field(default_factory=Largest)
     """The largest demand of each resource among the tasks of the user's own clients."""
     all: Largest = field(default_factory=Largest)
@@ -54,7 +57,7 @@ class User:
     def display_names(self) -> tuple[str, ...]:
         """Names under which allocations of the user's own clients are displayed.
 
-        The first name is the user's. If the user has sub-users, the virtual leaf `ROLE/.` follows,
+        The first name is the user's. If the user has sub-users, the virtual leaf `USER/.` follows,
         which represents the user's own clients. The ancestors come last.
         """
         if self.sub_pool is None:
@@ -73,7 +76,7 @@ class User:
         The leaf's name is included even if the user has no sub-users, and therefore no leaf.
         """
         yield self.leaf
-        user = self
+        user: User[Client] = self
         while user.parent is not None:
             yield user.name
             user = user.parent
@@ -93,7 +96,7 @@ class User:
         """
         if self.sub_pool is not None:
             yield self.sub_pool, self.leaf
-        user = self
+        user: User[Client] = self
         while user.parent is not None:
             yield user.siblings, user.name
             user = user.parent

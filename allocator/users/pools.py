@@ -1,17 +1,19 @@
-"""The pools of the role tree: one for the top-level users, one for each role with sub-roles."""
+"""The pools of the user tree: one for the top-level users, one for each user with sub-users."""
 
 import math
 from collections.abc import Iterator, Mapping
+from copy import copy
+from dataclasses import replace
+from typing import Generic
 
-from allocator.cluster.frameworks.framework import Client
-from allocator.cluster.resources.largest import Largest
-from allocator.cluster.settings import EngineSettings
-from allocator.cluster.users.user import User, UserTask
 from allocator.fairness.framework_sorter import FrameworkSorter
+from allocator.fairness.largest import Largest
 from allocator.fairness.machines import Machines
 from allocator.fairness.metering import Meter
 from allocator.fairness.pool import Pool
 from allocator.fairness.quantities import Quantities
+from allocator.users.settings import UserSettings
+from allocator.users.user import Client, User, UserTask
 
 LOOK = 5.0
 """Seconds between two samples of the users' use, from which counted weights are computed."""
@@ -20,7 +22,7 @@ _THRESHOLD = 0.01
 its counted weights."""
 
 
-class RolePools:
+class UserPools(Generic[Client]):
     """All pools of users, with one common time, capacity and time constant of decay.
 
     A user's entitlement is a fraction of the pool's resources: w / (w + o). Here, w is the user's
@@ -29,7 +31,7 @@ class RolePools:
     sampled once in each period of `LOOK` seconds.
     """
 
-    def __init__(self, settings: EngineSettings, now: float, excluded: tuple[str, ...]) -> None:
+    def __init__(self, settings: UserSettings, now: float, excluded: tuple[str, ...]) -> None:
         self._policy = settings.policy
         self._exact_ties = settings.exact_ties
         self._excluded = excluded
@@ -51,7 +53,7 @@ class RolePools:
         self.machines: Machines[str] = Machines()
         self.top: Pool[str] = self._new_pool()
         """The pool of the top-level users."""
-        self._sub_pools: dict[User, Pool[str]] = {}
+        self._sub_pools: dict[User[Client], Pool[str]] = {}
         """user → pool of its sub-users, ancestors first"""
 
     def __iter__(self) -> Iterator[Pool[str]]:
@@ -59,16 +61,38 @@ class RolePools:
         yield self.top
         yield from self._sub_pools.values()
 
-    def begin(self, user: User) -> Pool[str]:
+    def begin(self, user: User[Client]) -> Pool[str]:
         """Create and return the pool of sub-users for a user that has none."""
         user.sub_pool = self._sub_pools[user] = self._new_pool()
         return user.sub_pool
 
-    def end(self, user: User) -> None:
+    def end(self, user: User[Client]) -> None:
         """Remove the pool of a user's sub-users, which must be empty but for the virtual leaf."""
         user.sub_pool = None
         del self._sub_pools[user]
         self.machines.restrict(user.leaf, None)
+
+    def fork(self, root: User[Client]) -> "tuple[UserPools[Client], User[Client]]":
+        """Return independent copies of all pools, and of the users below a root. O(users).
+
+        The copies have no meter, and share the framework sorters and machines.
+        """
+        pools: UserPools[Client] = copy(self)
+        pools._meter = None
+        pools._sub_pools = {}
+        forked = replace(root, sub_pool=None, children={})
+        pools.top = forked.sub_pool = self.top.twin()
+        pools._fork_below(root, forked)
+        return pools, forked
+
+    def _fork_below(self, user: User[Client], forked: User[Client]) -> None:
+        """Copy the descendants of a user to the user's copy."""
+        for name, child in user.children.items():
+            copied = replace(child, parent=forked, sub_pool=None, children={})
+            forked.children[name] = copied
+            if child.sub_pool is not None:
+                self._sub_pools[copied] = copied.sub_pool = child.sub_pool.twin()
+                self._fork_below(child, copied)
 
     def mark_outdated(self) -> None:
         """Mark entitlements as outdated; the next `update_entitlements` recomputes all of them."""
@@ -131,7 +155,7 @@ class RolePools:
                 self._set_part(user, pool)
             pool.count_users(threshold)
 
-    def _set_part(self, user: User, below: Pool[str]) -> None:
+    def _set_part(self, user: User[Client], below: Pool[str]) -> None:
         """Let a user's sub-users share the user's entitlement, as the capacity of their pool.
 
         Args:
@@ -150,7 +174,7 @@ class RolePools:
             pool.advance(now)
 
     def set_capacity(self, capacity: Quantities) -> None:
-        """Set the total resources of all agents, of which shares are fractions."""
+        """Set the total resources of all machines, of which shares are fractions."""
         self.count_capacity()
         self._capacity = capacity
         for pool in self:
@@ -194,20 +218,20 @@ class RolePools:
         if self._meter is not None:
             self._meter.count_capacity(self._capacity, self.now)
 
-    def put_agent(self, agent: str, total: Quantities) -> None:
-        """Add an agent, or replace its total resources, for policies that consider single agents.
+    def put_machine(self, machine: str, total: Quantities) -> None:
+        """Add a machine, or replace its total resources, for policies that consider each machine.
 
         The cluster's total is set separately, by `set_capacity`.
         """
-        self.machines.put(agent, total)
+        self.machines.put(machine, total)
         self._machines_changed()
 
-    def discard_agent(self, agent: str) -> None:
-        """Remove an agent that is gone."""
-        self.machines.discard(agent)
+    def discard_machine(self, machine: str) -> None:
+        """Remove a machine that is gone."""
+        self.machines.discard(machine)
         self._machines_changed()
 
-    def clients_of(self, user: User) -> FrameworkSorter[Client]:
+    def clients_of(self, user: User[Client]) -> FrameworkSorter[Client]:
         """Return the framework sorter of a user's own clients.
 
         The sorter's capacity is updated lazily, by this method.
@@ -240,26 +264,27 @@ class RolePools:
         return pool
 
 
-class RoleDemands:
+class UserDemands(Generic[Client]):
     """Aggregates the task demands of clients by user, for policies that count tasks (TSF).
 
     Without such a policy, the methods only store the demands.
     """
 
-    def __init__(self, settings: EngineSettings, pools: RolePools) -> None:
+    def __init__(self, settings: UserSettings, pools: UserPools[Client]) -> None:
         self._counts = settings.policy.counts_tasks
         self._machines = pools.machines
 
-    def put(self, user: User, client: Client, task: UserTask) -> bool:
-        """Set the demand and eligible agents of a client's tasks.
+    def put(self, user: User[Client], client: Client, task: UserTask) -> bool:
+        """Set the demand and eligible machines of a client's tasks.
 
-        A user's tasks may run on every agent that is eligible for one of its clients or sub-users.
-        A user's demand of a resource is the largest among its clients and sub-users. Costs
-        O(resources) for each level of the tree, and O(agents) where a constraint is new at that
+        A user's tasks may run on every machine that is eligible for one of its clients or
+        sub-users. A user's demand of a resource is the largest among its clients and sub-users.
+        Costs
+        O(resources) for each level of the tree, and O(machines) where a constraint is new at that
         level.
 
         Returns:
-            True if the demand or the eligible agents have changed.
+            True if the demand or the eligible machines have changed.
         """
         before = user.tasks.get(client)
         if before == task:
@@ -268,14 +293,14 @@ class RoleDemands:
         self._replace(user, before, task)
         return True
 
-    def discard(self, user: User, client: Client) -> None:
-        """Forget the demand and eligible agents of a removed client's tasks."""
+    def discard(self, user: User[Client], client: Client) -> None:
+        """Forget the demand and eligible machines of a removed client's tasks."""
         before = user.tasks.pop(client, None)
         if before is not None:
             self._replace(user, before, None)
 
-    def begin_leaf(self, user: User) -> None:
-        """Set the task demand and eligible agents of a new virtual leaf.
+    def begin_leaf(self, user: User[Client]) -> None:
+        """Set the task demand and eligible machines of a new virtual leaf.
 
         The leaf represents the user's own clients, so their tasks determine both.
         """
@@ -285,7 +310,7 @@ class RoleDemands:
                 self._machines.admit(user.leaf, task.may_use)
             user.sub_pool.set_demand(user.leaf, _largest_demand(user.own_demand))
 
-    def _replace(self, user: User, before: UserTask | None, after: UserTask | None) -> None:
+    def _replace(self, user: User[Client], before: UserTask | None, after: UserTask | None) -> None:
         """Update the demands of a user and its ancestors after a change of one client's task.
 
         Args:
@@ -312,7 +337,7 @@ class RoleDemands:
         before: UserTask | None,
         after: UserTask | None,
     ) -> None:
-        """Update the demand and eligible agents of a user or virtual leaf after a change of a task.
+        """Update the demand and machines of a user or virtual leaf after a change of a task.
 
         Args:
             pool: The pool that the member competes in.
@@ -323,12 +348,12 @@ class RoleDemands:
         """
         version = largest.version
         _replace_demand(largest, before, after)
-        agents_changed = before is None or after is None or before.may_use != after.may_use
-        if agents_changed and after is not None:
+        machines_changed = before is None or after is None or before.may_use != after.may_use
+        if machines_changed and after is not None:
             self._machines.admit(name, after.may_use)
-        if agents_changed and before is not None:
+        if machines_changed and before is not None:
             self._machines.withdraw(name, before.may_use)
-        if agents_changed or largest.version != version:
+        if machines_changed or largest.version != version:
             pool.set_demand(name, _largest_demand(largest))
 
 

@@ -1,0 +1,303 @@
+"""Sentences about frameworks: the reasons why they get no free resources, and Mesos's words."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+from typing_extensions import override
+
+from allocator.cluster.reasons import REASON_ORDER, Explanation, Reason
+from allocator.contract import admin_pb2 as admin
+from allocator.cooperative import Cooperative
+from allocator.formatting import called, counted, duration
+from allocator.users.wording import PageWords, Vocabulary, Wording
+
+if TYPE_CHECKING:
+    from allocator.cluster.engine.view import View
+
+_LONGEST_HINT = 1000
+"""Length in characters after which a hint about an unknown user ends."""
+
+_SAID: dict[Reason, str] = {
+    "set_aside": "its registration contains invalid data",
+    "inactive": "it is disconnected or deactivated, or has given up the role",
+    "suppressed": "it has suppressed offers and must revive them",
+    "recovering": "after the master's failover, offers wait until enough agents have re-registered",
+    "unanswered": "it must first answer its outstanding offers, which have reached their limit",
+    "no_agents": "no agent is registered",
+    "turn": "{n} could serve it when its turn comes",
+    "held": "{n} could serve it, but {are} held for a client whose task fits on no agent now",
+    "quota": "{n} could serve it, but quota keeps the resources back: its role's limit, or "
+    "guarantees of other roles",
+    "refused": "it has declined the resources of {n} that could serve it",
+    "left_over": "it has not used all resources of its last offers from {n}: it left resources "
+    "over, or the master refused its launches",
+    "nothing_free": "{n} could serve it, but {have} too little free now",
+    "deactivated": "{n} could serve it, but {are} deactivated",
+    "not_whitelisted": "{n} could serve it, but {are} not on the master's whitelist",
+    "agent_set_aside": "{n} could serve it, but the service has rejected data about them",
+    "reserved": "{n} could serve it, but {are} reserved for other roles",
+    "too_large": "{n} {are} too small for one of its tasks, even if no other task runs there",
+    "no_such_resource": "{n} {have} none of a resource that its task needs",
+    "gpu_resources": "{n} {have} GPUs, and it lacks the capability GPU_RESOURCES",
+    "region_aware": "{n} {are} in another region than the master, and it lacks the capability "
+    "REGION_AWARE",
+    "multi_role": "{n} {lack} the capability MULTI_ROLE, which it has",
+    "hierarchical_role": "{n} {lack} the capability HIERARCHICAL_ROLE, which its role needs",
+    "revocable_resources": "{n} could serve it with revocable resources, but it lacks the "
+    "capability REVOCABLE_RESOURCES",
+    "shared_resources": "{n} could serve it with shared resources, but it lacks the capability "
+    "SHARED_RESOURCES",
+    "reservation_refinement": "{n} could serve it with refined reservations, but it lacks the "
+    "capability RESERVATION_REFINEMENT",
+    "constraint": "its placement constraint forbids {n}",
+}
+"""Sentence for each reason; `{n}` is replaced by a number of agents, such as "3 agents"."""
+
+BRIEFLY: dict[str, str] = {
+    "no_master": "no master",
+    "set_aside": "invalid registration",
+    "inactive": "not connected",
+    "suppressed": "suppressed offers",
+    "recovering": "failover recovery",
+    "unanswered": "offers unanswered",
+    "no_agents": "no agents",
+    "turn": "waits for its turn",
+    "held": "held for another task",
+    "quota": "held back for quota",
+    "refused": "offers declined",
+    "left_over": "offers not used",
+    "nothing_free": "too little free",
+    "deactivated": "agents deactivated",
+    "not_whitelisted": "agents not on the whitelist",
+    "agent_set_aside": "agents rejected",
+    "reserved": "reserved for other roles",
+    "too_large": "task fits no agent",
+    "no_such_resource": "needs a resource that agents lack",
+    "gpu_resources": "lacks GPU_RESOURCES",
+    "region_aware": "lacks REGION_AWARE",
+    "multi_role": "agents lack MULTI_ROLE",
+    "hierarchical_role": "agents lack HIERARCHICAL_ROLE",
+    "revocable_resources": "lacks REVOCABLE_RESOURCES",
+    "shared_resources": "lacks SHARED_RESOURCES",
+    "reservation_refinement": "lacks RESERVATION_REFINEMENT",
+    "constraint": "placement constraint",
+}
+"""Each reason in a few words, for tables."""
+
+
+VOCABULARY = Vocabulary(
+    machine="agent",
+    wants="wants offers",
+    want="want offers",
+    wants_nothing="wants no offers",
+    assumed="does",
+    gets_nothing="gets no offers",
+    passed_over="no agent could serve it, so it is passed over",
+    out_of_contact="no master has been connected",
+    delays="Quota, constraints and declines",
+    lasting_wait="framework gets no offers",
+    page=PageWords(
+        machines="agents",
+        applications="frameworks",
+        wants="wants offers",
+        trail="Latest offers, and reasons",
+        connected="A leading master is connected.",
+        disconnected="No leading master is connected, so no framework gets offers.",
+        clock="the master's",
+    ),
+)
+
+
+class MesosWording(Wording):
+    """Texts about frameworks, the clients of Mesos.
+
+    Args:
+        view: The view of the engine, for names, settings and the time.
+    """
+
+    vocabulary = VOCABULARY
+    reasons: ClassVar[Mapping[str, str]] = {
+        reason: BRIEFLY[reason] for reason in ("no_master", *REASON_ORDER)
+    }
+
+    def __init__(self, view: "View") -> None:
+        self._view = view
+
+    @override
+    def why_inactive(self, user: str) -> str:
+        view = self._view
+        if not view.frameworks:
+            return "no framework is known to the master"
+        roles = view.filters_by_role()
+        if view.settings.user_key == "role" and not any(
+            role == user.removesuffix("/.") or role.startswith(f"{user}/") for role in roles
+        ):
+            return f"no framework has registered in the role {user}"
+        return "each of its frameworks is disconnected or inactive, or has suppressed offers"
+
+    @override
+    def about_clients(self, user: str) -> list[str]:
+        view = self._view
+        words = []
+        for fit in view.task_fits(user.removesuffix("/.")):
+            name = f"Its framework {view.framework_name(fit.framework)} ({fit.framework})"
+            if fit.misfit:
+                end = "" if fit.misfit.endswith("?") else "."
+                words.append(f"{name} cannot get offers: {fit.misfit}{end}")
+            if fit.slip:
+                end = "" if fit.slip.endswith("?") else "."
+                words.append(f"{name} has a label that the service ignores: {fit.slip}{end}")
+            if fit.unnamed and not fit.misfit:
+                words.append(
+                    f"{name} is not offered {', '.join(fit.unnamed)}, because its demand does not "
+                    f"name {'it' if len(fit.unnamed) == 1 else 'them'}."
+                )
+            if not fit.misfit and fit.constraint:
+                words.append(
+                    f"{name} may run on {fit.agents} of {view.agents} agents: {fit.constraint}."
+                )
+            if fit.at_a_time > 1:
+                words.append(
+                    f"{name} has tasks smaller than limits.smallest_demand, so it is offered "
+                    f"resources for {fit.at_a_time} tasks at a time."
+                )
+        words.extend(
+            f"The service has rejected data about the role: {rejected.flaw.words}."
+            for rejected in view.rejected_inputs()
+            if rejected.kind == "role" and rejected.name == user
+        )
+        return words
+
+    @override
+    def add_waits(self, explanation: admin.Explanation, waits: Sequence[Explanation]) -> None:
+        view = self._view
+        for why in waits:
+            reason = explanation.reasons.add(
+                framework=why.client.framework,
+                name=view.framework_name(why.client.framework),
+                role=why.client.role,
+                reason=why.reason,
+                agents=why.agents,
+                reserved_for=sorted(why.reserved_for),
+                without=sorted(why.missing_resources),
+            )
+            if why.until is not None:
+                reason.ends_after = max(why.until - view.now, 0.0)
+            text = f"{reasons_text(why, view.now)}{_ahead(explanation, why)}"
+            explanation.words.append(
+                f"Its framework {reason.name} ({reason.framework}) gets no more offers in role "
+                f"{called(reason.role)} now: {text}."
+            )
+            if why.others_are_smaller and why.reason == "nothing_free":
+                explanation.words.append(f"Its framework {reason.name} {self.about_gaps()}")
+
+    @override
+    def about_gaps(self) -> str:
+        """Return the rest of a sentence about a user whose next task fits into no gap.
+
+        The text says that smaller tasks may fill each gap first. It names the settings that would
+        keep room for the large task, or that already do.
+        """
+        settings = self._view.settings
+        if settings.hold_for != "off":
+            return (
+                "has a task that is larger than other users' tasks. In its turn, the service keeps "
+                f'an agent free for the task (offers.hold_for = "{settings.hold_for}").'
+            )
+        hold = 'set offers.hold_for = "one", which keeps an agent free for it'
+        batch = (
+            'set offers.allocation = "batch", which collects free resources before it offers them'
+        )
+        if settings.allocation == "batch":
+            change = hold
+            when = "free resources are offered once per interval, so"
+        else:
+            change, when = f"{hold}, or {batch}", "free resources are offered at once, so"
+        if settings.policy.per_machine:
+            change = "" if settings.allocation == "batch" else batch
+        waits = f"has a task that is larger than other users' tasks: {when} smaller tasks may fill "
+        waits += "every gap, and its task may wait until other users want no more"
+        return f"{waits}. To change that, {change}." if change else f"{waits}."
+
+    @override
+    def wait_details(self, wait: Explanation) -> dict[str, str]:
+        view, client = self._view, wait.client
+        return {
+            "framework": client.framework,
+            "name": view.framework_name(client.framework),
+            "role": client.role,
+            "reason": wait.reason,
+            "because": reasons_text(wait, view.now),
+        }
+
+    @override
+    def about_unknown_user(self, user: str) -> Cooperative[str]:
+        view, words = self._view, ""
+        for rejected in list(view.rejected_inputs()):
+            if user in {rejected.name, view.framework_name(rejected.name)}:
+                words += f"; the service rejected framework {rejected.name}: {rejected.flaw.words}"
+                if len(words) > _LONGEST_HINT:
+                    break
+            yield
+        return words
+
+
+def reasons_text(why: Explanation, now: float) -> str:
+    """Return a sentence with all reasons why a client gets nothing more.
+
+    The reason that is closest to an offer comes first.
+
+    Args:
+        why: The reasons.
+        now: Present time of the master's clock, in seconds.
+    """
+    parts = [
+        _sentence(reason, why.agents[reason]) for reason in REASON_ORDER if reason in why.agents
+    ]
+    if why.reserved_for:
+        roles = ", ".join(map(_role, sorted(why.reserved_for)))
+        parts.append(f"the reservations are for {roles}")
+    if why.missing_resources:
+        parts.append(f"some agents have no {' and no '.join(sorted(why.missing_resources))}")
+    if why.task is not None and "too_large" in why.agents:
+        needs = ";".join(f"{name}:{amount:g}" for name, amount in why.task.to_doubles().items())
+        parts.append(f"it is offered no less than {needs}")
+    if why.declined_agents:
+        agents = counted(why.declined_agents, "agent")
+        parts.append(
+            f"it has declined the resources of one task on {agents}, and is not offered them again"
+        )
+    if why.until is not None:
+        parts.append(f"its first offer filter ends in {duration(max(why.until - now, 0.0))}")
+    return "; ".join(parts) or _SAID[why.reason]
+
+
+def _sentence(reason: Reason, agents: int) -> str:
+    one = agents == 1
+    are, have, lack = ("is", "has", "lacks") if one else ("are", "have", "lack")
+    return _SAID[reason].format(n=counted(agents, "agent"), are=are, have=have, lack=lack)
+
+
+def _role(role: str) -> str:
+    return f"role '{role}'" if "*" in role else f"role {role}"
+
+
+def _ahead(explanation: admin.Explanation, why: Explanation) -> str:
+    """Return a clause that names the user that gets offers before this user, and for how long.
+
+    The clause is empty if no such user is known, or if the client does not wait for its turn.
+
+    Args:
+        explanation: The explanation of the user, with neighbours in the order and passings.
+        why: The reasons why a client of the user gets nothing more.
+    """
+    if why.reason not in {"turn", "nothing_free"}:
+        return ""
+    ahead = explanation.above[0].ahead.user if explanation.above else explanation.ahead.user
+    if not ahead:
+        return ""
+    until = next(
+        (passing.after for passing in explanation.passings if passing.passed == ahead), None
+    )
+    how_long = "" if until is None else f", for {duration(until)} if nothing changes"
+    return f"; {called(ahead)} is served first{how_long}"

@@ -1,0 +1,57 @@
+"""Settings of the users: their policy, declared users, and when users are forgotten."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from allocator.fairness.policies import Policy
+
+By = Literal["boost", "operator", "master", "slurm", "configuration", ""]
+"""Source of a user's weight: an operator's boost or permanent weight, the scheduler (a master, or
+Slurm), the configuration, or "" for the default."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeclaredUser:
+    """A user that the operator declares before the user's first client appears.
+
+    A declared user is known from the start. The entitlements of other users are therefore smaller
+    from the start.
+    """
+
+    name: str
+    weight: float = 1.0
+    commitment: float | Mapping[str, float] = 0.0
+    """Initial commitment as a fraction of the cluster: one for every resource, or by resource
+    name."""
+
+
+@dataclass(frozen=True, slots=True)
+class UserSettings:
+    """All parameters of the user tree. A scheduler adapter derives them from its own settings."""
+
+    policy: Policy
+    declared: tuple[DeclaredUser, ...] = field(default=())
+    tree: bool = False
+    """Whether slashes in a user's name separate the levels of the tree, as in `physics/alice`. If
+    false, all users are at the top level."""
+    depth: float = math.inf
+    """Maximum number of levels of a stored user that is restored."""
+    exact_ties: bool = False
+    """Whether only users with the same float as priority are equal. If false, users whose
+    priorities differ by rounding only are equal, too."""
+    counts_for: float | None = None
+    """Maximum weight with which a user counts in entitlements to a resource, as a multiple of the
+    user's use of it. Users with an explicit weight always count with their full weight. None: all
+    known users do, as in the SDRF paper."""
+    forget_after: float = 86400.0
+    """Seconds until an undeclared user without clients or allocation is forgotten. A user with a
+    commitment stays known for longer."""
+    idle_users: int = 10_000
+    """Maximum number of known users without clients and commitments. Beyond the limit, users with
+    the least mean use are forgotten early; among equals, the longest idle."""
+    scheduler: By = "master"
+    """Source of the weights that the scheduler sends."""
+    clients: str = "frameworks"
+    """Plural noun for the clients of users, in messages to operators."""

@@ -1,0 +1,714 @@
+"""All users of a cluster: their allocations, commitments and weights, and their pools."""
+
+from collections.abc import Iterator, Mapping
+from copy import copy
+from typing import Generic, TypeAlias
+
+from allocator.cooperative import Cooperative, run_to_completion
+from allocator.fairness.bounds import LARGEST_WEIGHT, LEAST_WEIGHT
+from allocator.fairness.commitment import decayed
+from allocator.fairness.framework_sorter import FrameworkSorter
+from allocator.fairness.metering import AccountCheckpoint, Meter
+from allocator.fairness.pool import Pool
+from allocator.fairness.quantities import Quantities
+from allocator.fairness.standing import Standing
+from allocator.users.commitments import (
+    NEGLIGIBLE_COMMITMENT,
+    AbsentUsers,
+    MemoryExport,
+    commitments_after,
+    is_significant,
+)
+from allocator.users.memory import Boost, Memory, MemoryChanges, RememberedUser
+from allocator.users.pools import UserDemands, UserPools
+from allocator.users.settings import UserSettings
+from allocator.users.user import Client, User, UserTask
+from allocator.users.weights import Weights
+
+Repeats: TypeAlias = Mapping[str, tuple[Quantities, Quantities]]
+"""user or virtual leaf → the quantities that begin to be repeated, and the quantities that cease to
+be repeated. Quantities are repeated if several clients of the user hold the same resources."""
+
+NO_REPEATS: Repeats = {}
+_NOTHING = Quantities()
+
+
+class UserTree(Generic[Client]):
+    """The tree of users, with their weights, task demands, allocations and commitments.
+
+    Args:
+        settings: Settings of the users.
+        now: The time of the users' commitments, in seconds since the Unix epoch.
+        excluded: Resources that do not count for fairness.
+    """
+
+    def __init__(self, settings: UserSettings, now: float, excluded: tuple[str, ...] = ()) -> None:
+        self._settings = settings
+        self._pools: UserPools[Client] = UserPools(settings, now, excluded)
+        self._demands = UserDemands(settings, self._pools)
+        self._absent = AbsentUsers(self._pools)
+        self._weights = Weights(settings)
+        self._export = MemoryExport(self._pools, self._absent, self._weights)
+        self._known: dict[str, User[Client]] = {}
+        self._idle_since: dict[str, float] = {}
+        self._declared = {declared.name: declared for declared in settings.declared}
+        self.pool: Pool[str] = self._pools.top
+        """The pool of the top-level users."""
+        self._root: User[Client] = User("", None, self._pools.new_clients(), sub_pool=self.pool)
+        for declared in settings.declared:
+            self.get(declared.name)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._known
+
+    def fork(self) -> "UserTree[Client]":
+        """Return an independent copy, for allocations that are not final. O(users).
+
+        The copy has no meter. It shares the framework sorters, so clients must not change in it.
+        """
+        self.update_entitlements()
+        tree: UserTree[Client] = copy(self)
+        tree._weights = self._weights.fork()
+        tree._pools, tree._root = self._pools.fork(self._root)
+        tree.pool = tree._pools.top
+        tree._demands = UserDemands(self._settings, tree._pools)
+        tree._absent = AbsentUsers(tree._pools)
+        tree._export = MemoryExport(tree._pools, tree._absent, tree._weights)
+        tree._idle_since = dict(self._idle_since)
+        tree._known = {}
+        remaining = list(tree._root.children.values())
+        while remaining:
+            user = remaining.pop()
+            tree._known[user.name] = user
+            remaining += user.children.values()
+        return tree
+
+    def get(self, name: str) -> User[Client]:
+        """Return the user with this name; add the user and its ancestors if unknown."""
+        user = self._known.get(name)
+        if user is None:
+            parent_name, slash, _ = name.rpartition("/")
+            tree = slash and self._settings.tree
+            parent = self.get(parent_name) if tree else self._root
+            user = User(name, parent, self._pools.new_clients())
+            below = self._sub_pool(parent)
+            declared = self._declared.get(name)
+            below.add(
+                name,
+                weight=self._weights.of(name),
+                commitment=declared.commitment if declared is not None else 0.0,
+            )
+            parent.children[name] = self._known[name] = user
+            if self._weights.by(name):
+                self._update_named(user)
+            self._idle_since.pop(parent.name, None)
+            self._idle_since[name] = self.now
+            self._pools.mark_outdated()
+        return user
+
+    def update_entitlements(self) -> None:
+        """Update the entitlements of all pools; callers do this after each event.
+
+        See `UserPools.update_entitlements`.
+        """
+        self._pools.update_entitlements()
+
+    def advance(self, now: float) -> None:
+        """Advance the time of all users' commitments and weights to `now`.
+
+        The time is in seconds since the Unix epoch. Boosts that expire until then end at the exact
+        instants of their expiry.
+        """
+        self.update_entitlements()
+        while (end := self._weights.next_end) <= now:
+            self._pools.advance(end)
+            ended = self._weights.ended(end)
+            self._reweigh(ended)
+            for name in ended:
+                self._note_idle(self._known[name])
+            self.update_entitlements()
+        self._pools.advance(now)
+
+    def set_capacity(self, capacity: Quantities) -> None:
+        """Set the total resources of all machines, of which shares are fractions."""
+        self._pools.set_capacity(capacity)
+
+    def set_charging(self, *, charging: bool) -> None:
+        """Set whether over-use increases commitments; existing commitments decay in any case."""
+        self._pools.set_charging(charging=charging)
+
+    def attach(self, meter: Meter) -> None:
+        """Let a meter record the allocations and commitments of these users from now on.
+
+        The meter stops recording the users that it recorded before.
+        """
+        self._pools.attach(meter)
+
+    def count(self, name: str) -> AccountCheckpoint | None:
+        """Add a user's usage up to now to its account in the meter.
+
+        Args:
+            name: A user or virtual leaf.
+
+        Returns:
+            The account's state at this time, up to which usage is now added; None if the name is
+            unknown.
+        """
+        self.update_entitlements()
+        pool = self._pool_of(name)
+        return None if pool is None else pool.count(name)
+
+    def count_capacity(self) -> None:
+        """Let the meter, if there is one, count the cluster's capacity up to now."""
+        self._pools.count_capacity()
+
+    def put_machine(self, machine: str, total: Quantities) -> None:
+        """Add a machine, or replace its total resources, for policies that consider each machine.
+
+        The cluster's total is set separately, by `set_capacity`.
+        """
+        self._pools.put_machine(machine, total)
+
+    def discard_machine(self, machine: str) -> None:
+        """Remove a machine that is gone."""
+        self._pools.discard_machine(machine)
+
+    def set_task(self, user: User[Client], client: Client, task: UserTask) -> bool:
+        """Set the demand and eligible machines of a client's tasks; return whether they changed."""
+        return self._demands.put(user, client, task)
+
+    def add(self, user: User[Client], client: Client) -> None:
+        """Add a client to a user, with nothing allocated; the client does not want offers yet."""
+        self._idle_since.pop(user.name, None)
+        self._idle_since.pop(user.leaf, None)
+        user.clients.add(client)
+        if user.sub_pool is not None and user.leaf not in user.sub_pool:
+            user.sub_pool.add(user.leaf)
+            commitments, rest = self._absent.commitments_of(user.leaf)
+            user.sub_pool.set_commitment(user.leaf, commitments, others=rest)
+            self._absent.discard(user.leaf)
+            self._pools.mark_outdated()
+
+    def remove(self, user: User[Client], client: Client) -> None:
+        """Forget a client that holds no resources."""
+        self.set_wanting(user, client, wanting=False)
+        user.clients.remove(client)
+        self._demands.discard(user, client)
+        self._note_idle(user)
+
+    def set_wanting(self, user: User[Client], client: Client, *, wanting: bool) -> None:
+        """Set whether a client wants offers.
+
+        The sorter does not rank a user if none of its clients wants offers.
+        """
+        user.clients.set_active(client, wanting)
+        if user.sub_pool is not None and user.leaf in user.sub_pool:
+            user.sub_pool.set_active(user.leaf, user.clients.active > 0)
+        while user.parent is not None:
+            user.siblings.set_active(user.name, user.wants)
+            user = user.parent
+
+    def allocate(
+        self,
+        user: User[Client],
+        client: Client,
+        quantities: Quantities,
+        repeats: Repeats = NO_REPEATS,
+    ) -> None:
+        """Add scalar quantities to the allocation of a client, its user, and the user's ancestors.
+
+        Args:
+            user: The client's user.
+            client: The client that is allocated the resources.
+            quantities: All quantities, including shared volumes.
+            repeats: By user, the increase and decrease of repeated quantities, which are subtracted
+                because several of the user's clients share a volume (`SharedVolumes.change`).
+        """
+        before, count = user.clients.holding(client)
+        after = before + quantities
+        user.clients.hold(client, after, count + 1)
+        for pool, name in user.memberships():
+            held, count = pool.holding(name)  # the same object for a user with one client
+            if name in repeats:
+                repeated, single = repeats[name]
+                total = held + quantities + single - repeated
+            else:
+                total = after if held is before else held + quantities
+            pool.hold(name, total, count + 1)
+
+    def release(
+        self,
+        user: User[Client],
+        client: Client,
+        quantities: Quantities,
+        repeats: Repeats = NO_REPEATS,
+    ) -> None:
+        """Subtract scalar quantities from the allocation of a client, its user, and its ancestors.
+
+        Args:
+            user: The client's user.
+            client: The client that releases the resources.
+            quantities: All quantities, including shared volumes.
+            repeats: By user, the increase and decrease of repeated quantities, which are subtracted
+                because several of the user's clients share a volume (`SharedVolumes.change`).
+
+        Raises:
+            ValueError: The client holds less; nothing has changed.
+        """
+        before, count = user.clients.holding(client)
+        after = before - quantities
+        user.clients.hold(client, after, count)
+        for pool, name in user.memberships():
+            held, count = pool.holding(name)  # the same object for a user with one client
+            if name in repeats:
+                repeated, single = repeats[name]
+                remaining = held + single - quantities - repeated
+            else:
+                remaining = after if held is before else held - quantities
+            pool.hold(name, remaining, count)
+
+    @property
+    def now(self) -> float:
+        """The time for which commitments are computed, in seconds since the Unix epoch."""
+        return self._pools.now
+
+    @property
+    def root(self) -> User[Client]:
+        """The artificial root of the tree, whose children are the top-level users."""
+        return self._root
+
+    def clients_of(self, user: User[Client]) -> FrameworkSorter[Client]:
+        """Return the framework sorter, which ranks a user's own clients."""
+        return self._pools.clients_of(user)
+
+    @property
+    def counts_tasks(self) -> bool:
+        """Whether the policy depends on the number of tasks that all machines could run (TSF)."""
+        return self._settings.policy.counts_tasks
+
+    @property
+    def per_machine(self) -> bool:
+        """Whether the policy's sorter order depends on the machine that is allocated."""
+        return self._settings.policy.per_machine
+
+    def standings(self) -> list[Standing[str]]:
+        """Return the standings of all users: rank, allocation, commitments and more.
+
+        The users of each pool are in order of priority; the pools follow one after the other.
+        """
+        self.update_entitlements()
+        return [standing for below in self._pools for standing in below.standings()]
+
+    def names(self) -> list[str]:
+        """Return the names of all users and virtual leaves, top-level users first."""
+        return [user for pool in self._pools for user in pool.users()]
+
+    def standing(self, name: str) -> Standing[str] | None:
+        """Return the rank, allocation and commitments of a user or virtual leaf; None if unknown.
+
+        Costs O(resources).
+        """
+        self.update_entitlements()
+        pool = self._pool_of(name)
+        return None if pool is None else pool.standing(name)
+
+    @property
+    def weights(self) -> Weights:
+        """The users' weights, and for each weight its source, such as an operator."""
+        return self._weights
+
+    def twin(self, name: str) -> Pool[str] | None:
+        """Return a copy of the pool in which a user competes, to compute the effects of changes.
+
+        The result is None if the user is unknown.
+        """
+        self.update_entitlements()
+        pool = self._pool_of(name)
+        return None if pool is None else pool.twin()
+
+    def path(self, name: str) -> list[tuple[Pool[str], str]]:
+        """Return the pools in which a user and its ancestors compete, the top-level pool first.
+
+        Args:
+            name: A user or virtual leaf. For an unknown name, the result is empty.
+
+        Returns:
+            Pairs of a pool and the member that competes in it: an ancestor, or at last the user.
+        """
+        self.update_entitlements()
+        user = self._known.get(name)
+        if user is None:
+            pool = self._pool_of(name)
+            return [] if pool is None else [*self.path(name.removesuffix("/.")), (pool, name)]
+        memberships = []
+        while user.parent is not None:
+            memberships.append((user.siblings, user.name))
+            user = user.parent
+        return memberships[::-1]
+
+    def pools(self) -> Iterator[Pool[str]]:
+        """Iterate over all pools, the top-level pool first."""
+        yield from self._pools
+
+    def clients(self, name: str) -> Iterator[Client]:
+        """Iterate over the clients of a user and of its descendants, without changing any cache.
+
+        Args:
+            name: A known user.
+        """
+        user = self._known[name]
+        yield from user.tasks
+        for child in user.children:
+            yield from self.clients(child)
+
+    def set_weights(self, weights: Mapping[str, float]) -> None:
+        """Set weights that the scheduler has sent; other users keep their weights."""
+        self._weights.set_from_scheduler(weights)
+        self._reweigh(weights)
+
+    def order_weight(self, name: str, weight: float | None, seconds: float | None = None) -> None:
+        """Set or remove a user's weight by an operator's command.
+
+        Args:
+            name: A known user.
+            weight: A positive number; None: remove the weight set by an earlier command.
+            seconds: Number of seconds for which the weight applies as a boost; None: permanently.
+
+        Raises:
+            ValueError: The weight is not positive.
+        """
+        if weight is not None:
+            self._known[name].siblings.set_weight(name, weight)
+        if weight is not None and seconds is not None:
+            self._weights.order_boost(name, Boost(weight, self.now + seconds))
+        else:
+            self._weights.order(name, weight)
+            self._note_idle(self._known[name])
+        self._reweigh([name])
+
+    def set_commitments(self, name: str, commitments: Mapping[str, float], unnamed: float) -> None:
+        """Replace a user's commitments; the commitments of its descendants are unchanged.
+
+        Args:
+            name: A known user.
+            commitments: Commitments by resource, as fractions of the capacity.
+            unnamed: Commitment of every resource that `commitments` does not name.
+        """
+        self._known[name].siblings.set_commitment(name, commitments, others=unnamed)
+
+    def reset_commitments(self, name: str) -> None:
+        """Reset the commitments of a user and its descendants to zero."""
+        user = self._known[name]
+        user.siblings.set_commitment(name, 0.0)
+        if user.sub_pool is not None and user.leaf in user.sub_pool:
+            user.sub_pool.set_commitment(user.leaf, 0.0)
+        for child in user.children:
+            self.reset_commitments(child)
+
+    def reason_to_keep(self, name: str) -> str | None:
+        """Return the reason why a user or a descendant cannot be forgotten; None if both can be.
+
+        Args:
+            name: A known user.
+        """
+        user = self._known[name]
+        if len(user.clients):
+            return (
+                f"user {name!r} has {self._settings.clients}, so it would come back at once; "
+                "remove them first, or set its commitments to zero with `commitments reset`"
+            )
+        if name in self._declared:
+            return f"user {name!r} is declared; remove it from [[users.declared]] instead"
+        return next(filter(None, map(self.reason_to_keep, user.children)), None)
+
+    def forget(self, name: str) -> None:
+        """Forget a user without clients, its descendants, and the weights set by operators.
+
+        Args:
+            name: A known user for which `reason_to_keep` returns None.
+        """
+        user = self._known[name]
+        for child in list(user.children):
+            self.forget(child)
+        self._weights.order(name, None)
+        self._absent.discard(user.leaf)
+        self._idle_since[name] = self.now
+        self._remove(user)
+        self._pools.mark_recount()
+
+    def forgive_all(self) -> None:
+        """Reset the commitments of all users to zero."""
+        for name in self._root.children:
+            self.reset_commitments(name)
+
+    def memory(self) -> Memory:
+        """Return the state to store: commitments, and the weights that operators have set."""
+        return run_to_completion(self.memory_in_steps())
+
+    def memory_in_steps(self) -> Cooperative[Memory]:
+        """Generator form of `memory`, for cooperative steps.
+
+        Users must not change until the generator is exhausted.
+        """
+        self.update_entitlements()
+        return (yield from self._export.steps())
+
+    def changes(self) -> MemoryChanges:
+        """Return users whose commitment trajectory, weight or boost changed since the last call.
+
+        The first call returns all users. A change that concerns all users, such as a new capacity,
+        also returns all. Costs O(resources) for each returned user.
+        """
+        self.update_entitlements()
+        return self._export.changes()
+
+    def inherit(self, memory: Memory) -> None:
+        """Restore commitments, and weights set by operators, from stored state.
+
+        Commitments are advanced from the time of storage to now: they grow with over-use, and
+        decay. The assumed over-use is the smaller of the stored and the current over-use. The
+        result is exact if nothing changed in between. Otherwise the commitments may be too small,
+        in the users' favour.
+
+        Args:
+            memory: The stored state, as returned by `memory`.
+        """
+        run_to_completion(self.inherit_in_steps(memory))
+
+    def inherit_in_steps(self, memory: Memory) -> Cooperative[None]:
+        """Generator form of `inherit`, for cooperative steps.
+
+        Users must not be read until the generator is exhausted.
+        """
+        self.update_entitlements()
+        elapsed = max(self.now - memory.time, 0.0) if memory.time else 0.0
+        present = {
+            user: dict(account.overuse)
+            for pool in self._pools
+            for user, account in pool.still().accounts.items()
+        }
+        if self._settings.policy.tau is None:
+            self._pools.set_decay(memory.tau)
+        tau = self._pools.tau if memory.tau is None else memory.tau
+        for name, remembered in self._within_depth(memory.users):
+            yield
+            commitments, rest = commitments_after(remembered, present.get(name, {}), elapsed, tau)
+            mean_use = remembered.mean_use
+            if tau is not None:
+                mean_use = {
+                    resource: decayed(mean, 0.0, elapsed, tau)
+                    for resource, mean in mean_use.items()
+                }
+            used = max(mean_use.values(), default=0.0) >= NEGLIGIBLE_COMMITMENT
+            if name.endswith("/.") and name not in self._known:
+                user = self._known.get(name[:-2])
+                if user is not None and user.sub_pool is not None and name in user.sub_pool:
+                    user.sub_pool.set_commitment(name, commitments, others=rest)
+                    user.sub_pool.set_mean_use(name, mean_use)
+                elif is_significant(commitments, rest):
+                    self._absent.put(name, commitments, rest)
+                continue
+            if name not in self._known:
+                ordered = remembered.weight is not None or self._is_current(remembered.boost)
+                if not ordered and not is_significant(commitments, rest) and not used:
+                    continue
+            siblings = self.get(name).siblings
+            siblings.set_commitment(name, commitments, others=rest)
+            siblings.set_mean_use(name, mean_use)
+            self._restore_orders(name, remembered)
+
+    @property
+    def look_is_due(self) -> bool:
+        """Whether `look` must be called to sample the users' use of resources.
+
+        A sample is due once in each period of `LOOK` seconds, if `counts_for` is set.
+        """
+        return self._pools.look_is_due
+
+    def look(self, used: Mapping[str, Quantities] | None) -> None:
+        """Sample the resources that users use, and update their counted weights.
+
+        A counted weight is the part of a user's weight that counts in entitlements.
+
+        Args:
+            used: Used resources by user and virtual leaf; None: allocations count as used.
+        """
+        self._pools.look(used)
+
+    def forget_idle(self) -> None:
+        """Forget undeclared users that have been idle for `forget_after` seconds.
+
+        Users with commitments are kept. If more users than `idle_users` are idle, the
+        surplus is forgotten earlier.
+        """
+        if self._absent.forget_faded():
+            self._export.mark_all_changed()
+        latest = self.now - self._settings.forget_after
+        idle = [name for name, since in self._idle_since.items() if since <= latest]
+        limit = self._settings.idle_users
+        if len(self._idle_since) - len(idle) > limit:
+            order = sorted(self._idle_since, key=lambda name: self._idle_key(name, latest))
+            idle = order[: len(order) - limit]
+        kept = {name for name in idle if self._weights.keeps(name)}  # named users
+        for name in kept:
+            del self._idle_since[name]
+        # All commitments are read before the first removal, which would have them recomputed.
+        removable = [name for name in idle if name not in kept and self._is_decayed(name)]
+        for name in removable:
+            if name not in self._idle_since:
+                continue  # removed with the last sub-user of the same user
+            user = self._known.get(name)
+            if user is None:
+                self._forget_leaf(self._known[name[:-2]])
+            else:
+                self._remove(user)
+
+    def _idle_key(self, name: str, latest: float) -> tuple[bool, float, float]:
+        """Return the sort key of an idle user or virtual leaf; small keys are forgotten first.
+
+        Users that have been idle long enough come first, then users with the smallest mean use.
+        Invented names without use are therefore forgotten before users that have used resources.
+
+        Args:
+            name: The idle user or virtual leaf.
+            latest: Users that have been idle since this time or earlier, in seconds, come first.
+        """
+        since = self._idle_since[name]
+        pool = self._pool_of(name)
+        assert pool is not None
+        return since > latest, max(pool.mean_use(name).values(), default=0.0), since
+
+    def _is_decayed(self, name: str) -> bool:
+        """Return whether the commitments of a user or leaf have decayed to almost zero."""
+        pool = self._pool_of(name)
+        assert pool is not None
+        return not is_significant(pool.standing(name).commitments)
+
+    def _within_depth(
+        self, users: Mapping[str, RememberedUser]
+    ) -> Iterator[tuple[str, RememberedUser]]:
+        """Yield the stored users, except users with more levels than the current limit."""
+        for name, remembered in users.items():
+            if name.count("/") < self._settings.depth:
+                yield name, remembered
+
+    def _repeated(self, name: str) -> Quantities:  # noqa: ARG002 - for subclasses
+        """Return quantities that the sum over a user's clients counts more than once.
+
+        Without resources that several clients hold together, there are none.
+
+        Args:
+            name: A user or virtual leaf.
+        """
+        return _NOTHING
+
+    def _pool_of(self, name: str) -> Pool[str] | None:
+        """Return the pool in which a user or virtual leaf competes; None if unknown."""
+        user = self._known.get(name)
+        if user is not None:
+            return user.siblings
+        branch = self._known.get(name.removesuffix("/."))
+        below = branch.sub_pool if branch is not None else None
+        return below if below is not None and name in below else None
+
+    def _sub_pool(self, user: User[Client]) -> Pool[str]:
+        """Return the pool of a user's sub-users; create the pool if there is none.
+
+        If the user has clients, a new pool starts with the virtual leaf of these clients. The leaf
+        inherits all commitments of the user, because only these clients can have caused them.
+        """
+        if user.sub_pool is not None:
+            return user.sub_pool
+        below = self._pools.begin(user)
+        if len(user.clients):
+            commitments, rest = user.siblings.debts(user.name)
+            if user.leaf in self._absent:
+                commitments, rest = self._absent.commitments_of(user.leaf)
+            below.add(user.leaf)
+            below.set_commitment(user.leaf, commitments, others=rest)
+            below.set_mean_use(user.leaf, user.siblings.mean_use(user.name))
+            self._demands.begin_leaf(user)
+            self._absent.discard(user.leaf)
+            held = user.clients.held() - self._repeated(user.leaf)
+            below.allocate(user.leaf, held, times=0)
+            below.set_active(user.leaf, user.clients.active > 0)
+        return below
+
+    def _remove(self, user: User[Client]) -> None:
+        """Remove a user without clients and sub-users from the tree."""
+        self._export.mark_all_changed()
+        del self._idle_since[user.name]
+        del self._known[user.name]
+        parent = user.parent
+        assert parent is not None
+        user.siblings.remove(user.name)
+        del parent.children[user.name]
+        if self._weights.by(user.name) and parent is not self._root:
+            self._update_named(parent)
+        if parent is not self._root and not parent.children:
+            self._pools.end(parent)
+            self._idle_since.pop(parent.leaf, None)
+            self._note_idle(parent)
+        self._pools.mark_outdated()
+
+    def _forget_leaf(self, user: User[Client]) -> None:
+        """Remove a user's virtual leaf, because the user has no clients of its own any more."""
+        assert user.sub_pool is not None
+        del self._idle_since[user.leaf]
+        user.sub_pool.remove(user.leaf)
+        self._pools.mark_outdated()
+
+    def _note_idle(self, user: User[Client]) -> None:
+        """Record a user or its virtual leaf as idle from now on, if it has no clients any more."""
+        if len(user.clients):
+            return
+        if not user.children:
+            self._idle_since[user.name] = self.now
+        elif user.sub_pool is not None and user.leaf in user.sub_pool:
+            self._idle_since[user.leaf] = self.now
+
+    def _is_current(self, boost: Boost | None) -> bool:
+        return boost is not None and boost.until > self.now
+
+    def _restore_orders(self, name: str, remembered: RememberedUser) -> None:
+        """Apply a weight and boost that an operator set before a restart.
+
+        A boost that has ended in the meantime is ignored.
+        """
+        if remembered.weight is not None:
+            self.order_weight(name, in_range(remembered.weight))
+        boost = remembered.boost
+        if boost is not None and self._is_current(boost):
+            self._weights.order_boost(name, Boost(in_range(boost.weight), boost.until))
+            self._reweigh([name])
+
+    def _reweigh(self, names: "Mapping[str, float] | list[str]") -> None:
+        """Apply the current weights of these users in their pools; ignore unknown names."""
+        for name in names:
+            if name in self._known:
+                self._known[name].siblings.set_weight(name, self._weights.of(name))
+                self._update_named(self._known[name])
+        self._pools.mark_outdated()
+
+    def _update_named(self, user: User[Client]) -> None:
+        """Update whether a user and its ancestors count as named.
+
+        A user is named if the weight of the user or of a descendant was set explicitly. The counted
+        weight of a named user is its full weight, regardless of its use (see `UserPools`).
+        """
+        named = False
+        while user.parent is not None:
+            below = {} if user.sub_pool is None else user.sub_pool.accounts()
+            named = (
+                named
+                or bool(self._weights.by(user.name))
+                or any(account.named for account in below.values())
+            )
+            user.siblings.set_named(user.name, named)
+            user = user.parent
+        self._pools.mark_recount()
+
+
+def in_range(weight: float) -> float:
+    """Return a positive weight, clipped to the range that pools support."""
+    return min(max(weight, LEAST_WEIGHT), LARGEST_WEIGHT)
