@@ -19,6 +19,7 @@ _MESOS = "Try it with Mesos"
 class _Longshare(Commands):
     places: ClassVar = {
         "serve": CommandLocation("allocator.cli.serve", "serve", _RUN),
+        "slurm": CommandLocation("allocator.cli.slurm", "slurm_app", _RUN),
         "replay": CommandLocation("allocator.cli.replay", "replay", _RUN),
         "shares": CommandLocation("allocator.cli.shares", "shares", _ASK, EXIT_CODES),
         "explain": CommandLocation("allocator.cli.explain", "explain", _ASK, EXIT_CODES),

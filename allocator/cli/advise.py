@@ -87,7 +87,7 @@ def _show(result: "Advice") -> None:
     from rich.table import Table
 
     from allocator.cli.tables import console
-    from allocator.service.show.formatting import duration
+    from allocator.formatting import duration
 
     out = console()
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")

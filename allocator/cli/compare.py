@@ -104,7 +104,7 @@ def _show(rows: "list[ComparisonRow]") -> None:
 
     from allocator.cli.tables import console
     from allocator.contract.printable import printable
-    from allocator.service.show.formatting import duration
+    from allocator.formatting import duration
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     table.add_column("policy", overflow="fold")

@@ -17,10 +17,10 @@ from allocator.cluster.settings import EngineSettings
 from allocator.contract import mesos_pb2 as mesos
 from allocator.fairness.bounds import LARGEST_COMMITMENT, LARGEST_WEIGHT, LEAST_WEIGHT
 from allocator.fairness.quantities import Quantities
+from allocator.formatting import counted, duration
 from allocator.service.record.event_log import EventLogError, decode_settings, read
 from allocator.service.record.history import History, reconstruct_all
 from allocator.service.record.replay import new_engine, open_log
-from allocator.service.show.formatting import counted, duration
 from allocator.simulation.trace import MICROSECONDS, UNCONSTRAINED, MachineClass, Trace
 
 if TYPE_CHECKING:

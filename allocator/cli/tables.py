@@ -138,7 +138,7 @@ def table_of_resources(user: admin.UserShare, cluster: admin.Cluster) -> Table:
 
 def table_of_weights(users: Sequence[admin.UserShare]) -> Table:
     """Return a table of users' weights, with the source of each weight and the end of boosts."""
-    from allocator.service.show.formatting import duration
+    from allocator.formatting import duration
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     table.add_column("user", no_wrap=True, overflow="ellipsis")
@@ -171,7 +171,7 @@ def lines_of_cluster(cluster: admin.Cluster) -> str:
         f"allocated: {used}",
     ]
     if cluster.HasField("next_passing"):
-        from allocator.service.show.formatting import duration
+        from allocator.formatting import duration
 
         passing = cluster.next_passing
         lines.append(
@@ -183,7 +183,7 @@ def lines_of_cluster(cluster: admin.Cluster) -> str:
 
 def line_without_master(cluster: admin.Cluster) -> str:
     """Return a warning that no master is connected, with the duration and the consequences."""
-    from allocator.service.show.formatting import duration
+    from allocator.formatting import duration
 
     if cluster.agents or cluster.frameworks:
         consequence = "no framework gets offers, and the values below are the last known"
@@ -250,7 +250,7 @@ def _changed_commitments(before: admin.UserShare, after: admin.UserShare) -> lis
 
 
 def _lasting(row: admin.UserShare) -> str:
-    from allocator.service.show.formatting import duration
+    from allocator.formatting import duration
 
     return f" for {duration(row.boost_ends_after)}" if row.HasField("boost_ends_after") else ""
 

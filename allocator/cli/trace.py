@@ -423,7 +423,7 @@ def _rows_as_json(rows: "SkippedRows") -> dict[str, Any]:
 def _show_conversion(conversion: "Conversion") -> None:
     from allocator.cli.tables import console
     from allocator.contract.printable import printable
-    from allocator.service.show.formatting import counted
+    from allocator.formatting import counted
 
     trace = conversion.trace
     print_line = console().print

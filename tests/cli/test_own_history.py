@@ -10,13 +10,14 @@ from typer.testing import CliRunner
 from allocator.cli import app
 from allocator.cli.own_history import convert
 from allocator.cluster.agents.placement_constraints import Constraint, Hosts
-from allocator.cluster.settings import DeclaredUser, EngineSettings
+from allocator.cluster.settings import EngineSettings
 from allocator.contract import allocator_pb2 as contract
 from allocator.fairness import policies
 from allocator.fairness.quantities import Quantities
 from allocator.service.record.event_log import EventLogError
 from allocator.simulation import reference, store
 from allocator.simulation.setting import Setting
+from allocator.users.settings import DeclaredUser
 from tests.cluster.master_side import SECOND, START_NS, Offered, agent_call, framework_info
 from tests.cluster.master_side import resources as of
 from tests.service.record.test_event_log import RecordedMaster, entries, rewrite

@@ -12,25 +12,27 @@ import pytest
 from allocator.service.config import Config
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
-UNIT = DEPLOY / "systemd" / "longshare.service"
+UNITS = [DEPLOY / "systemd" / name for name in ("longshare.service", "longshare-slurm.service")]
+each_unit = pytest.mark.parametrize("unit_file", UNITS, ids=lambda path: path.stem)
 
 
-def test_systemd_accepts_the_unit_and_rates_its_exposure_as_low() -> None:
+@each_unit
+def test_systemd_accepts_the_unit_and_rates_its_exposure_as_low(unit_file: Path) -> None:
     analyze = shutil.which("systemd-analyze")
     if analyze is None:
         pytest.skip("systemd-analyze is not installed, so nobody judges the unit")
     # The only permitted complaint: the unit's program is not installed on the build machine.
     verified = subprocess.run(
-        [analyze, "verify", "--man=no", str(UNIT)], capture_output=True, text=True, check=False
+        [analyze, "verify", "--man=no", str(unit_file)], capture_output=True, text=True, check=False
     )
     complaints = [
         line
         for line in verified.stderr.splitlines()
-        if UNIT.name in line and "is not executable" not in line
+        if unit_file.name in line and "is not executable" not in line
     ]
     assert complaints == []
     judged = subprocess.run(
-        [analyze, "security", "--offline=yes", "--threshold=15", "--no-pager", str(UNIT)],
+        [analyze, "security", "--offline=yes", "--threshold=15", "--no-pager", str(unit_file)],
         capture_output=True,
         text=True,
         check=False,
@@ -74,10 +76,11 @@ def test_logrotate_accepts_the_rotation() -> None:
     assert "error:" not in known.stderr
 
 
-def test_the_unit_permits_writes_only_in_its_own_folders() -> None:
+@each_unit
+def test_the_unit_permits_writes_only_in_its_own_folders(unit_file: Path) -> None:
     unit = configparser.ConfigParser(strict=False, interpolation=None)
     unit.optionxform = str  # type: ignore[assignment,method-assign]
-    unit.read(UNIT)
+    unit.read(unit_file)
     service = unit["Service"]
     assert service["ProtectSystem"] == "strict"
     assert service["NoNewPrivileges"] == "yes"
@@ -85,10 +88,11 @@ def test_the_unit_permits_writes_only_in_its_own_folders() -> None:
     assert service["User"] != "root"
 
 
-def test_the_unit_limits_resources_of_the_service() -> None:
+@each_unit
+def test_the_unit_limits_resources_of_the_service(unit_file: Path) -> None:
     unit = configparser.ConfigParser(strict=False, interpolation=None)
     unit.optionxform = str  # type: ignore[assignment,method-assign]
-    unit.read(UNIT)
+    unit.read(unit_file)
     service = unit["Service"]
     assert int(service["LimitNOFILE"]) >= 65536
     assert service["MemoryMax"] != "infinity"

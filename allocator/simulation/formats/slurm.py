@@ -4,8 +4,6 @@ import csv
 import io
 import re
 from collections.abc import Mapping
-from datetime import UTC, datetime
-from functools import lru_cache
 from hashlib import blake2b
 from pathlib import Path
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -15,6 +13,22 @@ from allocator.simulation.formats.conversion import Conversion
 from allocator.simulation.formats.records import Records, UnusableError
 from allocator.simulation.formats.text import opened
 from allocator.simulation.trace import TraceError
+from allocator.slurm_notation import (
+    ENDED,
+    NEVER,
+    NO_DEMAND,
+    RUNNING,
+    WAITING,
+    NotationError,
+    counted,
+    duration,
+    generic_resources,
+    instant,
+    job_state,
+    mebibytes,
+    number,
+    trackable_resources,
+)
 
 _NEEDED = ("User", "Submit", "Start", "End")
 _JOBS = ("JobID", "JobIDRaw")
@@ -40,31 +54,6 @@ _READ = (
 )
 _CANONICAL = {name.lower(): name for name in _READ}
 _DELIMITERS = "|;\t,"
-_NEVER = ("", "None", "Unknown", "N/A", "NONE", "UNKNOWN", "INVALID", "0")
-_WAITING = {"PENDING", "CONFIGURING", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT"}
-_WAITING |= {"RESV_DEL_HOLD", "REVOKED"}
-"""States of jobs that hold no resources. A revoked job ran on another cluster of a federation."""
-_RUNNING = {"RUNNING", "SUSPENDED", "STOPPED", "SIGNALING"}
-_ENDED = {"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "DEADLINE"}
-_ENDED |= {"BOOT_FAIL", "OUT_OF_MEMORY", "LAUNCH_FAILED", "RECONFIG_FAIL", "COMPLETING"}
-_ENDED |= {"STAGE_OUT", "REQUEUED", "RESIZING"}
-"""States of records with an end. REQUEUED ends an attempt, RESIZING an allocation's size."""
-_SHORT_STATES = {
-    "PD": "PENDING", "CF": "CONFIGURING", "R": "RUNNING", "S": "SUSPENDED", "ST": "STOPPED",
-    "CD": "COMPLETED", "F": "FAILED", "CA": "CANCELLED", "TO": "TIMEOUT", "NF": "NODE_FAIL",
-    "PR": "PREEMPTED", "DL": "DEADLINE", "BF": "BOOT_FAIL", "OOM": "OUT_OF_MEMORY",
-    "CG": "COMPLETING", "RQ": "REQUEUED", "RS": "RESIZING", "RV": "REVOKED", "SO": "STAGE_OUT",
-}  # fmt: skip
-_NO_DEMAND = {"billing", "node", "energy"}
-"""Slurm's trackable resources (TRES) that are no demand: derived from other TRES, or measured."""
-_MIB = {"": 1.0, "K": 2.0**-10, "M": 1.0, "G": 2.0**10, "T": 2.0**20, "P": 2.0**30}
-_COUNT = {"": 1.0, "K": 2.0**10, "M": 2.0**20, "G": 2.0**30, "T": 2.0**40, "P": 2.0**50}
-"""Factors of number suffixes.
-
-Slurm prints 2048 as 2K, also for CPUs, nodes and generic resources.
-"""
-_AMOUNT = re.compile(r"(\d+\.?\d*|\.\d+)([KMGTP]?)")
-_DURATION = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+(?:\.\d*)?)")
 
 
 def convert(path: Path, timezone: str = "UTC") -> Conversion:
@@ -104,7 +93,7 @@ def _read_json(records: Records, path: Path, zone: ZoneInfo) -> None:
         records.begin(path.name, position)
         try:
             _add(records, slurm_json.row(job, records), zone)
-        except UnusableError as error:
+        except (NotationError, UnusableError) as error:
             records.leave_out(str(error))
 
 
@@ -131,7 +120,7 @@ def _read_text(records: Records, path: Path, zone: ZoneInfo) -> None:
                 seen.add(digest)
                 try:
                     _add(records, dict(zip(names, fields, strict=True)), zone)
-                except UnusableError as error:
+                except (NotationError, UnusableError) as error:
                     records.leave_out(str(error))
 
 
@@ -163,12 +152,12 @@ def _check(path: Path, names: list[str], head: str) -> None:
 
 def _add(records: Records, row: Mapping[str, str], zone: ZoneInfo) -> None:
     job = _job(row)
-    state = _state(row.get("State", ""))
-    if state not in {"", *_WAITING, *_RUNNING, *_ENDED}:
+    state = job_state(row.get("State", ""))
+    if state not in {"", *WAITING, *RUNNING, *ENDED}:
         raise UnusableError(f"the state {state!r} is unknown")
-    if row["Start"] in _NEVER or state in _WAITING:
+    if row["Start"] in NEVER or state in WAITING:
         raise UnusableError("never started")
-    if row["End"] in _NEVER or state in _RUNNING:
+    if row["End"] in NEVER or state in RUNNING:
         raise UnusableError("had not ended")
     submitted, span = _times(row, zone)
     demand = _demand(records, row)
@@ -199,30 +188,17 @@ def _times(row: Mapping[str, str], zone: ZoneInfo) -> tuple[float, float]:
         row: Fields of the record by column.
         zone: Time zone of times without one.
     """
-    submitted = _time(row["Submit"], zone, "submission")
+    submitted = instant(row["Submit"], zone, "submission")
     eligible = row.get("Eligible", "")
-    if eligible not in _NEVER:
-        submitted = max(submitted, _time(eligible, zone, "eligible time"))
-    started, ended = _time(row["Start"], zone, "start"), _time(row["End"], zone, "end")
+    if eligible not in NEVER:
+        submitted = max(submitted, instant(eligible, zone, "eligible time"))
+    started, ended = instant(row["Start"], zone, "start"), instant(row["End"], zone, "end")
     if ended < started:
-        ended = _time(row["End"], zone, "end", fold=1)
+        ended = instant(row["End"], zone, "end", fold=1)
     if ended < started:
         raise UnusableError("ended before it started")
     # A job that starts before it is eligible was released by an operator: it did not wait.
     return min(submitted, started), ended - started
-
-
-@lru_cache(4096)
-def _state(text: str) -> str:
-    """Return a job's state without what sacct appends: `CANCELLED by 1000` becomes `CANCELLED`.
-
-    sacct also appends `+` to a state that is too long for its column.
-    """
-    state = text.split(" ", maxsplit=1)[0].upper()
-    if state.endswith("+"):
-        whole = [name for name in (*_WAITING, *_RUNNING, *_ENDED) if name.startswith(state[:-1])]
-        state = whole[0] if len(whole) == 1 else state
-    return _SHORT_STATES.get(state, state)
 
 
 def _elapsed(
@@ -269,43 +245,7 @@ def _elapsed(
 
 
 def _duration(row: Mapping[str, str], name: str) -> float | None:
-    """Convert a duration (3600, 02:03, 01:02:03 or 1-02:03:04) to seconds; None for no value.
-
-    Args:
-        row: Fields of the record by column.
-        name: Name of the column.
-    """
-    text = row.get(name, "")
-    if text in _NEVER and text != "0":
-        return None
-    if text.isdecimal():
-        return float(text)
-    match = _DURATION.fullmatch(text)
-    if match is None:
-        raise UnusableError(f"{name} is not a duration")
-    days, hours, minutes, seconds = match.groups()
-    return (int(days or 0) * 24 + int(hours or 0)) * 3600.0 + int(minutes) * 60 + float(seconds)
-
-
-def _time(text: str, zone: ZoneInfo, name: str, fold: int = 0) -> float:
-    """Convert a time to seconds since 1970.
-
-    Args:
-        text: The time as printed by sacct.
-        zone: Time zone of times without one.
-        name: Name of the column, for error messages.
-        fold: 1 selects the second occurrence of a local time that is repeated when clocks are set
-            back.
-    """
-    if text.isdecimal():
-        return float(text)
-    try:
-        instant = datetime.fromisoformat(text)
-    except ValueError:
-        raise UnusableError(f"{name} is not a time") from None
-    if instant.tzinfo is None:
-        instant = instant.replace(tzinfo=zone, fold=fold)
-    return instant.astimezone(UTC).timestamp()
+    return duration(row.get(name, ""), name)
 
 
 def _demand(records: Records, row: Mapping[str, str]) -> dict[str, float]:
@@ -313,40 +253,27 @@ def _demand(records: Records, row: Mapping[str, str]) -> dict[str, float]:
 
     Allocated amounts are returned if the record has them, else requested amounts.
     """
-    allocated, requested = (_resources(row.get(name, "")) for name in ("AllocTRES", "ReqTRES"))
+    allocated, requested = (
+        trackable_resources(row.get(name, "")) for name in ("AllocTRES", "ReqTRES")
+    )
     resources = allocated or requested
     if requested and not allocated and "AllocTRES" in row:
         records.assume("AllocTRES is empty: ReqTRES is used")
     if not any(name.startswith("gres/") for name in resources):
         resources = {**resources, **_former_generic(records, row)}
-    cpus = _number(resources.get("cpu", "0"), "cpus")
+    cpus = number(resources.get("cpu", "0"), "cpus")
     for name in ("AllocCPUS", "NCPUS", "ReqCPUS"):
-        cpus = cpus or _number(row.get(name) or "0", "cpus")
+        cpus = cpus or number(row.get(name) or "0", "cpus")
     if not cpus:
         records.assume("CPUs are not given: the task gets 0 cores")
     if "mem" in resources:
-        mem = _mib(resources["mem"])
+        mem = mebibytes(resources["mem"])
     else:
-        nodes = _number(resources.get("node") or row.get("NNodes") or "1", "nodes")
+        nodes = number(resources.get("node") or row.get("NNodes") or "1", "nodes")
         mem = _requested_mib(row.get("ReqMem", ""), cpus, nodes)
     if not mem:
         records.assume("memory is not given, or is the whole node: the task gets 0 MiB")
     return {"cpus": cpus, "mem": mem, **_generic(records, resources)}
-
-
-@lru_cache(4096)
-def _resources(text: str) -> Mapping[str, str]:
-    """Parse a list such as `cpu=4,gres/gpu:a100=2,mem=16G` to amounts by name."""
-    resources: dict[str, str] = {}
-    for entry in text.split(","):
-        name, equals, amount = entry.strip().partition("=")
-        if not equals and name.startswith("gres/"):
-            name, amount = _counted(name)
-        if name and amount and name not in resources:
-            resources[name] = amount
-        elif entry.strip() and text not in _NEVER:
-            raise UnusableError("trackable resources are not a list of NAME=AMOUNT")
-    return resources
 
 
 def _former_generic(records: Records, row: Mapping[str, str]) -> dict[str, str]:
@@ -357,19 +284,10 @@ def _former_generic(records: Records, row: Mapping[str, str]) -> dict[str, str]:
     """
     for column in ("AllocGRES", "ReqGRES"):
         text = re.sub(r"\([^)]*\)", "", row.get(column, ""))
-        if text not in _NEVER:
+        if text not in NEVER:
             records.assume(f"AllocTRES has no generic resources: {column} is used")
-            return dict(_counted(f"gres/{entry.strip()}") for entry in text.split(","))
+            return dict(counted(f"gres/{entry.strip()}") for entry in text.split(","))
     return {}
-
-
-def _counted(entry: str) -> tuple[str, str]:
-    """Split a generic resource such as `gpu:p100:2` into name and count, both as text.
-
-    The count is 1 if the text has none (`gpu:p100`).
-    """
-    name, _colon, count = entry.rpartition(":")
-    return (name, count) if _AMOUNT.fullmatch(count) else (entry, "1")
 
 
 def _generic(records: Records, resources: Mapping[str, str]) -> dict[str, float]:
@@ -382,48 +300,17 @@ def _generic(records: Records, resources: Mapping[str, str]) -> dict[str, float]
         records: Collects the names of all other resources, as not read.
         resources: Amounts by name, as text.
     """
-    totals: dict[str, float] = {}
-    totals_of_kinds: dict[str, float] = {}
     for name, amount in resources.items():
-        if not name.startswith("gres/"):
-            if name in _NO_DEMAND:
-                records.ignore([f"{name} of AllocTRES"])
-            elif name not in {"cpu", "mem"}:
-                records.assume(f"{name} of AllocTRES is not read")
-            continue
         generic, colon, _kind = name.partition(":")
-        count = _number(amount, name)
-        if colon:
-            totals_of_kinds[generic] = totals_of_kinds.get(generic, 0.0) + count
-            if count:
-                counted_in = "gpus" if generic == "gres/gpu" else generic
-                records.assume(f"{name} counts in {counted_in}")
-        else:
-            totals[generic] = count
-    return {
-        "gpus" if name == "gres/gpu" else name: max(
-            totals.get(name, 0.0), totals_of_kinds.get(name, 0.0)
-        )
-        for name in (*totals, *totals_of_kinds)
-    }
-
-
-@lru_cache(4096)
-def _number(text: str, name: str) -> float:
-    match = _AMOUNT.fullmatch(text)
-    number = float(match[1]) * _COUNT[match[2]] if match else -1.0
-    if not 0.0 <= number < 2.0**53:
-        raise UnusableError(f"{name} are not numbers")
-    return number
-
-
-@lru_cache(4096)
-def _mib(text: str) -> float:
-    match = _AMOUNT.fullmatch(text)
-    amount = float(match[1]) * _MIB[match[2]] if match else -1.0
-    if not 0.0 <= amount < 2.0**53:
-        raise UnusableError("memory is not an amount")
-    return amount
+        if name in NO_DEMAND:
+            records.ignore([f"{name} of AllocTRES"])
+        elif not name.startswith("gres/"):
+            if name not in {"cpu", "mem"}:
+                records.assume(f"{name} of AllocTRES is not read")
+        elif colon and number(amount, name):
+            counted_in = "gpus" if generic == "gres/gpu" else generic
+            records.assume(f"{name} counts in {counted_in}")
+    return generic_resources(resources)
 
 
 def _requested_mib(text: str, cpus: float, nodes: float) -> float:
@@ -434,7 +321,7 @@ def _requested_mib(text: str, cpus: float, nodes: float) -> float:
         cpus: Number of cores of the job.
         nodes: Number of nodes of the job.
     """
-    if text.rstrip("?") in _NEVER:
+    if text.rstrip("?") in NEVER:
         return 0.0
     factor = {"c": cpus, "n": nodes}.get(text[-1])
-    return _mib(text) if factor is None else _mib(text[:-1]) * factor
+    return mebibytes(text) if factor is None else mebibytes(text[:-1]) * factor

@@ -1,0 +1,331 @@
+"""`longshare slurm …`: checks a Slurm, and shows and sets the order of its pending jobs."""
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+
+from allocator.cli import parameters
+from allocator.cli.connection import UNREACHABLE, USAGE, fail
+from allocator.cli.span import duration
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from allocator.slurm.bridge import Bridge, Cycle
+    from allocator.slurm.users import UserKey
+
+slurm_app = typer.Typer(
+    help="Share a Slurm cluster: check it, show the order of pending jobs, and set it.",
+    no_args_is_help=True,
+)
+
+_Policy = Annotated[str, typer.Option(help="Policy, see docs/reference/policies.md.")]
+_Parameters = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="Parameter of the policy: KEY=VALUE.", show_default="half_life=7d"),
+]
+_Users = Annotated[
+    str,
+    typer.Option("--users", help="Resources count for: user, account, or tree (of accounts)."),
+]
+_History = Annotated[
+    str,
+    typer.Option(help="Time before now whose jobs count, as far as the accounting remembers."),
+]
+_Jobcomp = Annotated[
+    Path | None,
+    typer.Option(help="File of jobcomp/filetxt, where no slurmdbd keeps the accounting."),
+]
+_AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+DEFAULT_HISTORY = "28d"
+
+
+@slurm_app.command("check")
+def check(*, users: _Users = "user", as_json: _AsJson = False) -> None:
+    """Tell which settings of this Slurm would keep it from following the order.
+
+    Exit code 1: there is a problem, so the order would not be followed.
+    """
+    from allocator.slurm.checks import check_configuration
+    from allocator.slurm.client import CommandError, SlurmClient, may_set_factors
+
+    client = SlurmClient()
+    try:
+        configuration = client.configuration()
+        findings = check_configuration(
+            configuration,
+            client.partitions(),
+            user_key=_user_key(users),
+            rights=may_set_factors(client, configuration),
+        )
+    except CommandError as error:
+        fail(UNREACHABLE, error)
+    if as_json:
+        typer.echo(json.dumps([finding._asdict() for finding in findings], indent=2))
+    else:
+        for finding in findings:
+            typer.echo(f"{finding.kind}: {finding.setting}")
+            typer.echo(f"    {finding.consequence} {finding.advice}")
+        if not findings:
+            typer.echo("This Slurm will follow the order.")
+    if any(finding.kind == "problem" for finding in findings):
+        raise typer.Exit(1)
+
+
+@slurm_app.command("order")
+def order(
+    *,
+    policy: _Policy = "sdrf",
+    chosen: _Parameters = None,
+    users: _Users = "user",
+    history: _History = DEFAULT_HISTORY,
+    jobcomp: _Jobcomp = None,
+    jobs: Annotated[int, typer.Option(min=0, help="Number of jobs to show.")] = 20,
+    as_json: _AsJson = False,
+) -> None:
+    """Show the users in order, and the jobs that would start first. Nothing is changed.
+
+    Commitments count from the history that the accounting remembers.
+    """
+    bridge = _bridge(policy, chosen, users, history, jobcomp, dry_run=True)
+    cycle = _poll(bridge)
+    if as_json:
+        typer.echo(json.dumps(_as_object(bridge, cycle, jobs), indent=2))
+        return
+    from allocator.cli import tables
+
+    console = tables.console()
+    console.print(_users_table(bridge, cycle))
+    console.print(_jobs_table(cycle, jobs))
+    for reason, count in cycle.order.passed_over.most_common():
+        console.print(f"{count} pending records are passed over, because of {reason}.")
+    _tell_findings(bridge)
+
+
+@slurm_app.command("serve")
+def serve(
+    config: Annotated[
+        Path, typer.Option("--config", "-c", help="TOML file; see docs/how-to/run-beside-slurm.md.")
+    ],
+    *,
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run",
+            help="Set no site factors, even if the configuration has slurm.dry_run = false.",
+        ),
+    ] = False,
+    insecure: Annotated[
+        bool,
+        typer.Option(
+            "--insecure", help="Listen beyond this machine, although anybody could give orders."
+        ),
+    ] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Only say whether the configuration is valid.")
+    ] = False,
+) -> None:
+    """Follow a Slurm, and let it start jobs in the order of the policy.
+
+    Without slurm.dry_run = false in the configuration, nothing is changed in Slurm. Stops cleanly
+    on SIGTERM and Ctrl-C; Slurm then goes on with the latest order. Exit code 2: the configuration
+    cannot be used. Exit code 1: the store does not answer now, but may later.
+    """
+    # Set before gRPC is imported: gRPC logs a line for each peer, without any limit.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    from allocator.service import logs
+    from allocator.service.accounting import place
+    from allocator.service.config import ConfigError
+    from allocator.service.loop import loop_latency
+    from allocator.service.slurm import server
+    from allocator.service.slurm.config import load
+    from allocator.service.store import StoreUnavailable
+
+    try:
+        settings = load(config)
+        if not insecure:
+            settings.listen.require_protection()
+        settings.require_files(config)
+        if check:
+            place.database_location(settings)
+            typer.echo(f"{config}: valid")
+            if reason := place.missing_reason(settings):
+                typer.echo(f"longshare slurm serve: {reason}", err=True)
+            return
+        logs.configure(settings.log)
+        loop_latency.run(lambda latency: server.serve(settings, latency, dry_run=dry_run))
+    except ConfigError as error:
+        typer.echo(f"longshare slurm serve: {error}", err=True)
+        raise typer.Exit(2) from error
+    except StoreUnavailable as error:
+        typer.echo(f"longshare slurm serve: store: {error}", err=True)
+        raise typer.Exit(1) from error
+
+
+@slurm_app.command("reset")
+def reset() -> None:
+    """Take back all site factors of Longshare. Then Slurm's own priorities hold."""
+    from allocator.slurm.bridge import take_back_factors
+    from allocator.slurm.client import CommandError, SlurmClient
+
+    try:
+        count = take_back_factors(SlurmClient())
+    except CommandError as error:
+        fail(UNREACHABLE, error)
+    typer.echo(f"{count} site factors are taken back.")
+
+
+def _user_key(text: str) -> "UserKey":
+    keys: dict[str, UserKey] = {"user": "user", "account": "account", "tree": "tree"}
+    if text not in keys:
+        raise typer.BadParameter(f"{text!r} is not user, account or tree", param_hint="--users")
+    return keys[text]
+
+
+def _bridge(
+    policy: str,
+    chosen: list[str] | None,
+    users: str,
+    history: str,
+    jobcomp: Path | None,
+    *,
+    dry_run: bool,
+) -> "Bridge":
+    """Return a bridge to the Slurm that the environment names, without a first reading."""
+    from datetime import datetime
+
+    from allocator.fairness.policies import create
+    from allocator.slurm.bridge import Bridge, BridgeSettings
+    from allocator.slurm.client import CommandError, SlurmClient
+    from allocator.slurm.state import StateSettings
+
+    given: dict[str, object] = dict(parameters.parse(chosen))
+    if policy == "sdrf" and not given:
+        given = {"half_life": "7d"}
+    try:
+        ranked_by = create(policy, given)
+    except ValueError as error:
+        fail(USAGE, error)
+    try:
+        seconds = duration(history)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--history") from error
+    client = SlurmClient()
+    try:
+        configuration = client.configuration()
+    except CommandError as error:
+        fail(UNREACHABLE, error)
+    zone = datetime.now().astimezone().tzinfo
+    assert zone is not None
+    settings = BridgeSettings(
+        StateSettings(ranked_by, _user_key(users)),
+        dry_run=dry_run,
+        accounting="slurmdbd" in configuration.get("AccountingStorageType", ""),
+        jobcomp=jobcomp,
+        zone=zone,
+    )
+    return Bridge(client, settings, float(int(time.time() - seconds)))
+
+
+def _poll(bridge: "Bridge") -> "Cycle":
+    from allocator.slurm.client import CommandError
+    from allocator.slurm.jobs import ShapeError
+
+    try:
+        return bridge.poll()
+    except (CommandError, ShapeError) as error:
+        _stop(error)
+
+
+def _stop(error: Exception) -> NoReturn:
+    fail(UNREACHABLE, error)
+
+
+def _as_object(bridge: "Bridge", cycle: "Cycle", jobs: int) -> dict[str, object]:
+    factors = dict(cycle.updates)
+    standings = {path: cycle.tree.standing(path) for path in cycle.tree.users()}
+    return {
+        "time": cycle.now,
+        "users": [
+            {
+                "user": "/".join(path),
+                "share": standing.share,
+                "commitment": standing.commitment,
+                "priority": standing.priority,
+                "weight": standing.weight,
+                "allocation": standing.allocation.to_doubles(),
+            }
+            for path, standing in standings.items()
+        ],
+        "jobs": [
+            {
+                "job": placed.target,
+                "user": "/".join(placed.user),
+                "reason": placed.job.reason,
+                "factor": factors.get(placed.target),
+            }
+            for placed in cycle.order.placed[:jobs]
+        ],
+        "passed_over": dict(cycle.order.passed_over),
+        "late": len(bridge.state.findings.late),
+        "assumed": len(bridge.state.findings.corrections),
+        "unseen": bridge.state.findings.unseen,
+    }
+
+
+def _users_table(bridge: "Bridge", cycle: "Cycle") -> "Table":
+    from rich.table import Table
+
+    table = Table("user", title="Users, first served first", title_justify="left")
+    for column in ("share", "commitment", "priority", "weight", "pending"):
+        table.add_column(column, justify="right")
+    pending: dict[tuple[str, ...], int] = {}
+    for seen in bridge.state.pending:
+        path = bridge.state.path_of(seen)
+        pending[path] = pending.get(path, 0) + 1
+    standings = [(cycle.tree.standing(path), path) for path in cycle.tree.users()]
+    for standing, path in sorted(standings, key=lambda entry: (entry[0].priority, entry[1])):
+        table.add_row(
+            "/".join(path),
+            f"{standing.share:.1%}",
+            f"{standing.commitment:.1%}",
+            f"{standing.priority:.4f}",
+            f"{standing.weight:g}",
+            str(pending.get(path, 0)),
+        )
+    return table
+
+
+def _jobs_table(cycle: "Cycle", jobs: int) -> "Table":
+    from rich.table import Table
+
+    table = Table("place", "job", "user", "partition", "resources", "Slurm's reason")
+    table.title, table.title_justify = "Pending jobs, first started first", "left"
+    for place, placed in enumerate(cycle.order.placed[:jobs], 1):
+        table.add_row(
+            str(place),
+            placed.target,
+            "/".join(placed.user),
+            ",".join(placed.job.partitions),
+            str(placed.job.quantities),
+            placed.job.reason,
+        )
+    return table
+
+
+def _tell_findings(bridge: "Bridge") -> None:
+    findings = bridge.state.findings
+    for begin, end in findings.unseen:
+        times = (time.strftime("%Y-%m-%d %H:%M", time.localtime(at)) for at in (begin, end))
+        typer.echo(f"longshare: no record of jobs from {' to '.join(times)}", err=True)
+    if findings.corrections:
+        first = findings.corrections[0]
+        typer.echo(
+            f"longshare: of {len(findings.corrections)} jobs not everything is known, such as "
+            f"{first.reason} of job {first.job}",
+            err=True,
+        )

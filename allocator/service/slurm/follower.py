@@ -1,0 +1,161 @@
+"""Follows one Slurm: reads it again and again in a thread, and shows what has changed."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import structlog
+
+from allocator.service.shared_parts import SharedParts
+from allocator.service.slurm.config import SlurmConfig
+from allocator.service.slurm.starts import StartTrail
+from allocator.slurm.adapter import SlurmAdapter
+from allocator.slurm.bridge import Bridge, Cycle
+from allocator.slurm.client import CommandError
+from allocator.slurm.jobs import ShapeError
+from allocator.slurm.shares import ShareTree
+
+_LONGEST_PAUSE = 60.0
+"""Maximum seconds between two attempts to read a Slurm that does not answer."""
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass
+class SlurmContact:
+    """Whether Slurm answers, and counters of the readings, exported as metrics."""
+
+    connected: bool = False
+    """Whether the latest reading succeeded."""
+    since: float = field(default_factory=time.monotonic)
+    """Monotonic time, in seconds, at which `connected` last changed."""
+    standby: int = 0
+    """Always 0: the client commands find the present controller among several on their own."""
+    failure: str = ""
+    """Error of the latest reading; empty if it succeeded."""
+    readings: int = 0
+    failures: int = 0
+    seconds: float = 0.0
+    """Duration of the latest reading, with the planning and setting of site factors."""
+    updates: int = 0
+    """Number of site factors that were set, or in a dry run planned."""
+    rejected_updates: int = 0
+    """Number of site factors that Slurm did not accept."""
+    cycle: Cycle | None = None
+    """The result of the latest reading; None before the first."""
+
+    @property
+    def alone(self) -> float | None:
+        """Seconds since Slurm last answered; None while Slurm answers."""
+        return None if self.connected else time.monotonic() - self.since
+
+    def note(self, cycle: Cycle, seconds: float) -> None:
+        """Record a reading that succeeded."""
+        if not self.connected:
+            self.connected, self.since = True, time.monotonic()
+            _log.info("slurmctld answers", failures=self.failures, dry_run=cycle.dry_run)
+        self.failure, self.cycle, self.seconds = "", cycle, seconds
+        self.readings += 1
+        self.updates += len(cycle.updates)
+        self.rejected_updates += len(cycle.failures)
+
+    def note_failure(self, error: Exception) -> None:
+        """Record a reading that failed; log it if it is the first of a series."""
+        self.failures += 1
+        if self.connected or not self.failure:
+            self.since = time.monotonic() if self.connected else self.since
+            known = isinstance(error, CommandError | ShapeError)
+            _log.error(
+                "Slurm cannot be read; it goes on with the order that it has",
+                reason=str(error) or repr(error),
+                exc_info=None if known else error,
+            )
+        self.connected, self.failure = False, str(error) or repr(error)
+
+
+class SlurmFollower:
+    """Polls a bridge in a thread. All changes of the state happen in the event loop's thread.
+
+    Args:
+        config: The configuration.
+        parts: The shared parts, which observe each change.
+        dry_run: Whether to set no site factors although the configuration allows them.
+    """
+
+    def __init__(self, config: SlurmConfig, parts: SharedParts, *, dry_run: bool) -> None:
+        self.contact = SlurmContact()
+        self.trail = StartTrail()
+        self._every = config.slurm.every
+        self._parts = parts
+        self._loop = asyncio.get_running_loop()
+        self._configured = False
+        memory, now = parts.memory, time.time()
+        since = now if memory is None or not memory.time else min(memory.time, now)
+        settings = config.bridge_settings(dry_run=dry_run)
+        self.bridge = Bridge(config.client(), settings, since, self._apply)
+        if memory is not None:
+            self.bridge.state.inherit(memory)
+        self.adapter = SlurmAdapter(self.bridge.state, parts.meter)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Read Slurm regularly until an event is set; a reading that has begun is completed."""
+        pause = self._every
+        while not stop.is_set():
+            started = time.monotonic()
+            try:
+                cycle = await asyncio.to_thread(self._poll)
+            except Exception as error:  # noqa: BLE001 - Slurm goes on, and so does the next reading
+                self.contact.note_failure(error)
+                pause = min(2 * pause, _LONGEST_PAUSE)
+            else:
+                self.contact.note(cycle, time.monotonic() - started)
+                self.trail.note(self.bridge.state.seen(), self.bridge.state.path_of)
+                pause = self._every
+            with suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), max(started + pause - time.monotonic(), 0.0))
+
+    def _poll(self) -> Cycle:
+        """Read Slurm's configuration before the first reading, then read Slurm once."""
+        if not self._configured:
+            self._configure(self.bridge.client.configuration())
+        return self.bridge.poll()
+
+    def _configure(self, configuration: dict[str, str]) -> None:
+        """Adapt the bridge to Slurm's own settings: what Slurm remembers, and for how long."""
+        accounting = configuration.get("AccountingStorageType", "")
+        jobcomp = Path(configuration.get("JobCompLoc", ""))
+        is_text_file = configuration.get("JobCompType", "") == "jobcomp/filetxt"
+        age = configuration.get("MinJobAge", "").partition(" ")[0]
+        if not age.isdecimal():
+            raise ShapeError(f"scontrol show config: MinJobAge is {age!r}, not a number of seconds")
+        self.bridge.settings = replace(
+            self.bridge.settings,
+            accounting=accounting == "accounting_storage/slurmdbd",
+            jobcomp=jobcomp if is_text_file and jobcomp.is_file() else None,
+            min_job_age=float(age),
+        )
+        self._configured = True
+
+    def _apply(self, change: Callable[[], ShareTree]) -> ShareTree:
+        """Run a change of the state in the event loop's thread; called by the polling thread."""
+        return asyncio.run_coroutine_threadsafe(self._apply_in_turn(change), self._loop).result()
+
+    async def _apply_in_turn(self, change: Callable[[], ShareTree]) -> ShareTree:
+        """Run a change of the state while nobody else reads it, and show the result."""
+        parts, adapter = self._parts, self.adapter
+        async with parts.engine_lock:
+            parts.before_change(adapter, time.time())
+            if parts.recorder is not None:
+                parts.recorder.allow()
+            if parts.shadows.followers:
+                parts.shadows.before_run(adapter)
+            try:
+                present = change()
+                adapter.show(present.fork())  # the polling thread goes on with its own
+            finally:
+                if parts.shadows.followers:
+                    parts.shadows.after_run(adapter, None)
+        return present

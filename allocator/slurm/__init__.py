@@ -1,0 +1,1 @@
+"""The adapter for Slurm: follows a cluster, and orders its pending jobs."""

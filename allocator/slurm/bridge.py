@@ -1,0 +1,266 @@
+"""The bridge to one Slurm: reads it, applies the changes, orders pending jobs, sets factors."""
+
+import time
+from collections import Counter, deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, tzinfo
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from allocator.slurm.client import CommandError, SlurmClient, read_tail
+from allocator.slurm.factors import NO_FACTOR, FactorUpdate, is_ours, plan_factors
+from allocator.slurm.jobs import JobReader, read_details, read_nodes
+from allocator.slurm.order import Order, order_jobs
+from allocator.slurm.reasons import ReasonGroup, group_of
+from allocator.slurm.records import Record, read_accounting, read_jobcomp
+from allocator.slurm.shares import ShareTree
+from allocator.slurm.state import ClusterState, Observation, StateSettings
+from allocator.slurm.timelines import Correction
+from allocator.slurm.users import Associations, read_associations, user_path
+
+_REMEMBERED_POLLS = 20
+"""Number of polls whose starts determine how far the order reaches."""
+_FEWEST_AHEAD = 100
+"""Minimum number of jobs in the order of each group, if so many are pending."""
+_STARTS_AHEAD = 3
+"""The order has this many times the jobs that started between any two of the latest polls."""
+
+
+@dataclass(frozen=True)
+class BridgeSettings:
+    """How often Slurm is read, how far the order reaches, and where ended jobs are recorded."""
+
+    state: StateSettings
+    dry_run: bool = True
+    """True: site factors are planned and shown, but not set."""
+    nodes_every: float = 30.0
+    """Seconds between two readings of the nodes."""
+    accounts_every: float = 300.0
+    """Seconds between two readings of the tree of accounts."""
+    ahead: int = 1000
+    """Maximum number of jobs in the order, for each group of jobs that compete. After some polls,
+    the order has only so many jobs as may start before the next poll."""
+    tasks_ahead: int = 100
+    """Maximum number of pending tasks of one array in the order."""
+    updates: int = 1000
+    """Maximum number of site factors that are set after one reading."""
+    accounting: bool = False
+    """Whether slurmdbd keeps the accounting, so that `sacct` and `sacctmgr` answer."""
+    jobcomp: Path | None = None
+    """The file of `jobcomp/filetxt`, if there is no slurmdbd."""
+    zone: tzinfo = UTC
+    """Time zone of slurmctld, in which the file of jobcomp has its times."""
+    min_job_age: float = 300.0
+    """Slurm's setting `MinJobAge`: the seconds for which `squeue` shows ended jobs."""
+
+
+@dataclass
+class Cycle:
+    """The result of one poll: the order, and the site factors."""
+
+    now: float
+    """The time of the reading, in seconds since 1970."""
+    tree: ShareTree
+    """The pools at the time of the reading."""
+    order: Order
+    dry_run: bool = True
+    """Whether site factors are only planned."""
+    updates: list[FactorUpdate] = field(default_factory=list)
+    """Site factors that were set, or in a dry run would be set."""
+    postponed: int = 0
+    """Number of site factors that a later poll sets."""
+    foreign: list[str] = field(default_factory=list)
+    """Jobs whose site factor somebody else has set."""
+    failures: list[str] = field(default_factory=list)
+    """Messages of Slurm about factors that could not be set."""
+
+    @property
+    def passed_over(self) -> Counter[ReasonGroup]:
+        """Numbers of pending jobs that are not in the order, by the group of Slurm's reason."""
+        groups = Counter[ReasonGroup]()
+        for code, number in self.order.passed_over.items():
+            groups[group_of(code)] += number
+        return groups
+
+
+class _Reading(NamedTuple):
+    """Facts from one reading of Slurm."""
+
+    observation: Observation
+    associations: Associations | None
+    """The tree of accounts; None if it was not read this time."""
+    records: list[Record] | None
+    """Attempts that the accounting tells, if they are needed; None if nothing records them."""
+    away: bool
+    """Whether jobs may have ended and been forgotten since the latest reading."""
+
+
+class Bridge:
+    """Follows one Slurm, and lets it start jobs in the order of a policy.
+
+    A poll that raises `CommandError` or `ShapeError` changes nothing. Slurm goes on with the order
+    that it has, and a later poll catches up.
+
+    Args:
+        client: Runs Slurm's client commands.
+        settings: How often Slurm is read, and how far the order reaches.
+        since: The time from which jobs count, in seconds since 1970: the time of stored
+            commitments, or earlier to count the jobs that the accounting remembers.
+        apply: Runs a function that changes the state and returns the present users. A program that
+            reads the state in another thread than `poll` passes a function that takes turns.
+    """
+
+    def __init__(
+        self,
+        client: SlurmClient,
+        settings: BridgeSettings,
+        since: float,
+        apply: Callable[[Callable[[], ShareTree]], ShareTree] = lambda change: change(),
+    ) -> None:
+        self.client = client
+        self.settings = settings
+        self.state = ClusterState(settings.state, since)
+        self._apply = apply
+        self._reader = JobReader()
+        self._nodes_read = self._accounts_read = -1e18
+        self._starts: deque[int] = deque(maxlen=_REMEMBERED_POLLS)
+        """Numbers of jobs that started between the latest polls."""
+
+    def poll(self, now: float | None = None) -> Cycle:
+        """Read Slurm once, apply what has changed, and set the site factors of pending jobs.
+
+        Args:
+            now: The time in seconds since 1970; by default the system clock.
+
+        Raises:
+            CommandError: A client command failed, for example because no controller answers.
+            ShapeError: A command printed something unknown.
+        """
+        started = time.time() if now is None else now
+        reading = self._read(started)
+        tree = self._apply(partial(self._take_over, reading))
+        factors = self.client.site_factors()
+        order = self._order(tree, factors)
+        return self._write(Cycle(started, tree, order, self.settings.dry_run), factors)
+
+    def _read(self, now: float) -> "_Reading":
+        """Read Slurm without changing the state."""
+        settings, state, associations = self.settings, self.state, None
+        if settings.accounting and now - self._accounts_read >= settings.accounts_every:
+            associations = read_associations(self.client.associations())
+        jobs = self._reader.read(self.client.jobs())
+        nodes = None
+        if now - self._nodes_read >= settings.nodes_every:
+            nodes = read_nodes(self.client.nodes())
+        asked = state.needs_details(now, jobs)
+        details = read_details(self.client.details(asked))
+        away = now - state.observed > settings.min_job_age
+        records = self._records() if away or state.vanished(jobs) else []
+        return _Reading(Observation(now, jobs, details, nodes), associations, records, away)
+
+    def _take_over(self, reading: "_Reading") -> ShareTree:
+        """Apply what Slurm has shown, and return the present users."""
+        observation = reading.observation
+        if reading.associations is not None:
+            self.state.set_associations(reading.associations)
+            self._accounts_read = observation.now
+        if reading.records is not None:
+            self._catch_up(observation, reading.records)
+        elif reading.away:
+            seen_from = observation.now - self.settings.min_job_age
+            self.state.findings.unseen.append((self.state.observed, seen_from))
+        self.state.observe(observation)
+        if observation.nodes is not None:
+            self._nodes_read = observation.now
+        self._starts.append(self.state.starts)
+        return self.state.present()
+
+    def _catch_up(self, observation: Observation, records: list[Record]) -> None:
+        """Take over from the accounting what `squeue` does not show any more."""
+        state, now = self.state, observation.now
+        shown = {(seen.job.number, seen.job.started) for seen in observation.jobs}
+        found = []
+        for record in records:
+            if (record.job, record.attempt.start) in shown:
+                continue  # squeue tells more, and is right after a crash of slurmctld
+            user = record.user, record.account
+            found.append((record.job, self._path(*user), record.attempt))
+            if not record.exact and (record.attempt.end or now) > state.settled.now:
+                attempt = record.attempt
+                reason = "the times of suspensions and changes of size"
+                state.findings.corrections.append(
+                    Correction(record.job, attempt.start, attempt.end or now, reason)
+                )
+        state.add_records(found)
+
+    def _records(self) -> list[Record] | None:
+        """Return the attempts since the settled time; None if nothing records them."""
+        if self.settings.accounting:
+            return read_accounting(self.client.accounting(self.state.settled.now))
+        if self.settings.jobcomp is not None and self.settings.jobcomp.exists():
+            return read_jobcomp(read_tail(self.settings.jobcomp), self.settings.zone)
+        return None
+
+    def _path(self, user: str, account: str) -> tuple[str, ...]:
+        return user_path(user, account, self.settings.state.user_key, self.state.associations)
+
+    def _order(self, tree: ShareTree, factors: dict[str, int]) -> Order:
+        running_tasks: Counter[int] = Counter(
+            seen.job.array
+            for seen in self.state.seen()
+            if seen.job.tasks and seen.job.started is not None and seen.job.ended is None
+        )
+        base = {
+            seen.job.number: seen.job.priority - factors.get(str(seen.job.number), 0)
+            for seen in self.state.pending
+        }
+        return order_jobs(
+            tree,
+            [(seen.job, self.state.path_of(seen)) for seen in self.state.pending],
+            running_tasks,
+            self.state.nodes,
+            base,
+            ahead=self._ahead(),
+            tasks_ahead=self.settings.tasks_ahead,
+        )
+
+    def _ahead(self) -> int:
+        """Return the number of jobs of the order: several times those that start in a period."""
+        if len(self._starts) < _REMEMBERED_POLLS:
+            return self.settings.ahead
+        expected = max(_FEWEST_AHEAD, _STARTS_AHEAD * max(self._starts))
+        return min(expected, self.settings.ahead)
+
+    def _write(self, cycle: Cycle, factors: dict[str, int]) -> Cycle:
+        """Plan the site factors of a cycle, and set them unless this is a dry run."""
+        targets = {
+            str(seen.job.number): f"{seen.job.array}_{seen.job.tasks}"
+            for seen in self.state.pending
+            if seen.job.tasks.isdecimal()
+        }
+        current = {targets.get(job, job): factor for job, factor in factors.items()}
+        wanted = [placed.target for placed in cycle.order.placed]
+        plan = plan_factors(wanted, current, self.settings.updates)
+        cycle.updates, cycle.postponed, cycle.foreign = plan
+        if not self.settings.dry_run:
+            cycle.failures = self.client.set_factors(cycle.updates)
+        return cycle
+
+
+def take_back_factors(client: SlurmClient) -> int:
+    """Take back all site factors that Longshare has set.
+
+    Returns:
+        The number of jobs whose factor was taken back.
+
+    Raises:
+        CommandError: A client command failed, or Slurm did not accept an update.
+    """
+    factors = client.site_factors()
+    ours = [FactorUpdate(job, NO_FACTOR) for job, factor in factors.items() if is_ours(factor)]
+    failures = client.set_factors(ours)
+    if failures:
+        raise CommandError(f"scontrol: {len(failures)} site factors remain: {failures[0]}")
+    return len(ours)

@@ -1,0 +1,234 @@
+"""Checks of Slurm's configuration: settings that would keep the order from being followed."""
+
+import re
+from collections.abc import Mapping
+from typing import Literal, NamedTuple
+
+from allocator.slurm.factors import USUAL_DIFFERENCE
+from allocator.slurm.users import UserKey
+
+_WEIGHTS = (
+    "PriorityWeightAge",
+    "PriorityWeightAssoc",
+    "PriorityWeightFairShare",
+    "PriorityWeightJobSize",
+    "PriorityWeightPartition",
+    "PriorityWeightQOS",
+)
+_NONE = ("", "(null)", "None", "none", "site_factor/none", "jobcomp/none")
+
+
+class SettingFinding(NamedTuple):
+    """A setting that has consequences for the order."""
+
+    kind: Literal["problem", "warning", "note"]
+    """problem: the order is not followed. warning: parts of it are not, or data is missing."""
+    setting: str
+    """The setting and its value, as in `slurm.conf`."""
+    consequence: str
+    advice: str
+
+
+def check_configuration(
+    configuration: Mapping[str, str],
+    partitions: str,
+    *,
+    user_key: UserKey,
+    rights: bool,
+) -> list[SettingFinding]:
+    """Return the settings that would keep Slurm from following the order, problems first.
+
+    Args:
+        configuration: Settings that `scontrol show config` prints, by name.
+        partitions: Output of `scontrol --oneliner show partitions`.
+        user_key: Whether resources count for users, for accounts, or in the tree of accounts.
+        rights: Whether this process may set site factors.
+    """
+    findings = [
+        *_priorities(configuration),
+        *_scheduler(configuration),
+        *_partitions(partitions),
+        *_records(configuration),
+        *_accounting(configuration, user_key),
+    ]
+    if not rights:
+        findings.append(
+            SettingFinding(
+                "problem",
+                "AdminLevel",
+                "This user may not set site factors.",
+                "Run as SlurmUser, or: sacctmgr modify user NAME set adminlevel=Operator.",
+            )
+        )
+    kinds = ("problem", "warning", "note")
+    return sorted(findings, key=lambda finding: kinds.index(finding.kind))
+
+
+def _priorities(configuration: Mapping[str, str]) -> list[SettingFinding]:
+    findings = []
+    kind = configuration.get("PriorityType", "")
+    if kind != "priority/multifactor":
+        findings.append(
+            SettingFinding(
+                "problem",
+                f"PriorityType={kind}",
+                "Slurm ignores site factors.",
+                "Set PriorityType=priority/multifactor and restart slurmctld.",
+            )
+        )
+    weights = {name: _weight(configuration.get(name, "0")) for name in _WEIGHTS}
+    largest = sum(weights.values())
+    if largest > USUAL_DIFFERENCE:
+        named = ", ".join(f"{name}={value:g}" for name, value in weights.items() if value)
+        findings.append(
+            SettingFinding(
+                "warning",
+                named,
+                "Other factors can exceed the difference between neighbours in the order.",
+                f"Set these weights to 0, or to at most {USUAL_DIFFERENCE} together.",
+            )
+        )
+    elif largest:
+        named = ", ".join(f"{name}={value:g}" for name, value in weights.items() if value)
+        findings.append(
+            SettingFinding(
+                "note",
+                named,
+                "These factors order the jobs of one user, and jobs outside the order.",
+                "Nothing needs to be done.",
+            )
+        )
+    if configuration.get("PriorityWeightTRES", "(null)") not in _NONE:
+        findings.append(
+            SettingFinding(
+                "warning",
+                f"PriorityWeightTRES={configuration['PriorityWeightTRES']}",
+                "Large jobs can pass the order.",
+                "Remove PriorityWeightTRES.",
+            )
+        )
+    if "INCR_ONLY" in configuration.get("PriorityFlags", "").upper():
+        findings.append(
+            SettingFinding(
+                "problem",
+                f"PriorityFlags={configuration['PriorityFlags']}",
+                "Priorities never fall, so a user that is served does not go back in the order.",
+                "Remove INCR_ONLY from PriorityFlags.",
+            )
+        )
+    plugin = configuration.get("PrioritySiteFactorPlugin")
+    if plugin is not None and plugin not in _NONE:
+        findings.append(
+            SettingFinding(
+                "problem",
+                f"PrioritySiteFactorPlugin={plugin}",
+                "This plugin replaces the site factors.",
+                "Set PrioritySiteFactorPlugin=site_factor/none.",
+            )
+        )
+    return findings
+
+
+def _weight(text: str) -> float:
+    match = re.match(r"\d+", text)
+    return float(match[0]) if match else 0.0
+
+
+def _scheduler(configuration: Mapping[str, str]) -> list[SettingFinding]:
+    findings = []
+    scheduler = configuration.get("SchedulerType", "")
+    if scheduler != "sched/backfill":
+        findings.append(
+            SettingFinding(
+                "problem",
+                f"SchedulerType={scheduler}",
+                "A job that cannot start holds back all jobs behind it in its partition.",
+                "Set SchedulerType=sched/backfill.",
+            )
+        )
+    if configuration.get("PreemptType", "preempt/none") not in {"preempt/none", "(null)", ""}:
+        findings.append(
+            SettingFinding(
+                "note",
+                f"PreemptType={configuration['PreemptType']}",
+                "Preemption follows QOS or partitions, not the order.",
+                "Nothing needs to be done; preempted jobs count as long as they hold resources.",
+            )
+        )
+    return findings
+
+
+def _partitions(partitions: str) -> list[SettingFinding]:
+    tiers = dict(re.findall(r"PartitionName=(\S+).*?PriorityTier=(\d+)", partitions))
+    if len(set(tiers.values())) > 1:
+        named = ", ".join(f"{name}: {tier}" for name, tier in sorted(tiers.items()))
+        return [
+            SettingFinding(
+                "note",
+                f"PriorityTier ({named})",
+                "Slurm starts jobs of higher tiers first; the order holds inside each tier.",
+                "Give partitions with common nodes the same PriorityTier if users should compete.",
+            )
+        ]
+    return []
+
+
+def _records(configuration: Mapping[str, str]) -> list[SettingFinding]:
+    findings = []
+    age = _weight(configuration.get("MinJobAge", "300"))
+    if 0 < age < 60:
+        findings.append(
+            SettingFinding(
+                "warning",
+                f"MinJobAge={age:g}",
+                "Slurm forgets ended jobs so soon that a pause of Longshare can miss them.",
+                "Set MinJobAge=300.",
+            )
+        )
+    has_accounting = configuration.get("AccountingStorageType", "") == (
+        "accounting_storage/slurmdbd"
+    )
+    completion = configuration.get("JobCompType", "jobcomp/none")
+    if not has_accounting and completion != "jobcomp/filetxt":
+        findings.append(
+            SettingFinding(
+                "warning",
+                f"JobCompType={completion}",
+                f"Jobs that end while Longshare is away for more than {age:g} s are not seen.",
+                "Run slurmdbd, or set JobCompType=jobcomp/filetxt and JobCompLoc=FILE.",
+            )
+        )
+    return findings
+
+
+def _accounting(configuration: Mapping[str, str], user_key: UserKey) -> list[SettingFinding]:
+    findings = []
+    storage = configuration.get("AccountingStorageType", "")
+    if storage != "accounting_storage/slurmdbd" and user_key != "user":
+        findings.append(
+            SettingFinding(
+                "warning",
+                f"AccountingStorageType={storage}",
+                "Without slurmdbd there is no tree of accounts, and accounts have no shares.",
+                "Run slurmdbd, or let resources count for users.",
+            )
+        )
+    generic = configuration.get("GresTypes", "(null)")
+    tracked = configuration.get("AccountingStorageTRES", "")
+    missing = [
+        name
+        for name in generic.split(",")
+        if generic not in _NONE and f"gres/{name}" not in tracked.split(",")
+    ]
+    if missing:
+        findings.append(
+            SettingFinding(
+                "warning",
+                f"AccountingStorageTRES={tracked}",
+                f"Slurm does not tell how many of these a job holds: {', '.join(missing)}.",
+                "Add "
+                + ",".join(f"gres/{name}" for name in missing)
+                + " to AccountingStorageTRES (needs slurmdbd).",
+            )
+        )
+    return findings

@@ -1,0 +1,243 @@
+"""Runs Slurm's client commands: reads jobs and nodes, and sets site factors."""
+
+import getpass
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from allocator.slurm.factors import FactorUpdate
+from allocator.slurm.jobs import JOB_COLUMNS, ShapeError
+from allocator.slurm.records import ACCOUNTING_COLUMNS
+from allocator.slurm.users import ASSOCIATIONS
+
+_PRIVATE = ("SQUEUE_", "SPRIO_", "SACCT_", "SINFO_", "SLURM_CLUSTERS", "SLURM_TIME_FORMAT")
+"""Beginnings of environment variables that would change the output of client commands."""
+_SYSTEM_FOLDERS = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
+_RACES = ("already finished", "Invalid job id", "Job/step already completing")
+"""Parts of messages about jobs that have ended since they were read. They are no failures."""
+
+
+_EACH_RECORD = "--array-unique"
+"""Prints a line for each record of an array. Slurm has this option up to version 22."""
+_EACH_TASK = "--array"
+"""Prints a line for each task of an array. Without it, newer versions combine records."""
+
+
+class CommandError(RuntimeError):
+    """A client command of Slurm failed; the message has the command and its messages."""
+
+
+class SlurmClient:
+    """Runs Slurm's client commands, which find the present controller on their own.
+
+    Args:
+        environment: Environment of the commands; by default that of this process. `SLURM_CONF`
+            names the configuration file.
+        timeout: Seconds after which a command is ended, because no controller answers.
+    """
+
+    def __init__(self, environment: Mapping[str, str] | None = None, timeout: float = 60.0) -> None:
+        inherited = os.environ if environment is None else environment
+        self._environment = {
+            name: value for name, value in inherited.items() if not name.startswith(_PRIVATE)
+        }
+        self._environment["SLURM_TIME_FORMAT"] = "%s"  # seconds since 1970
+        self._environment["SLURM_BITSTR_LEN"] = "0"  # all task ids of an array
+        self._path = f"{self._environment.get('PATH', '')}:{_SYSTEM_FOLDERS}"
+        self._timeout = timeout
+        self._array_option = _EACH_RECORD
+
+    def jobs(self) -> str:
+        """Return all jobs, with those that have ended lately, for `JobReader`."""
+        try:
+            text = self._queue(self._array_option)
+        except CommandError as error:
+            if self._array_option == _EACH_TASK or "unrecognized option" not in str(error):
+                raise
+            text = self._queue(_EACH_TASK)
+            self._array_option = _EACH_TASK
+        return text.replace("|\n", "\n")
+
+    def _queue(self, array_option: str) -> str:
+        columns = ",".join(f"{name}:|" for name in JOB_COLUMNS)
+        return self._run(
+            "squeue",
+            "--all",
+            "--local",
+            array_option,
+            "--states=all",
+            "--noheader",
+            f"--Format={columns}",
+        )
+
+    def details(self, jobs: Sequence[int]) -> str:
+        """Return the details of jobs, for `read_details`.
+
+        Jobs that Slurm has forgotten meanwhile are left out.
+        """
+        return "".join(self._detail(job) for job in jobs)
+
+    def _detail(self, job: int) -> str:
+        try:
+            return self._run("scontrol", "--oneliner", "show", "job", str(job))
+        except CommandError as error:
+            if any(race in str(error) for race in _RACES):
+                return ""
+            raise
+
+    def nodes(self) -> str:
+        """Return all nodes, for `read_nodes`."""
+        return self._run("scontrol", "--oneliner", "--all", "show", "nodes")
+
+    def site_factors(self) -> dict[str, int]:
+        """Return the site factors of pending jobs by job id, without zeros.
+
+        Slurm lists only jobs that may start now.
+
+        Raises:
+            CommandError: The command failed, for example because Slurm has no multifactor plugin.
+            ShapeError: A line has another form.
+        """
+        factors = {}
+        for line in self._run("sprio", "--noheader", "--format=%i|%S").splitlines():
+            job, _, factor = line.strip().partition("|")
+            try:
+                value = int(factor)
+            except ValueError:
+                raise ShapeError(f"sprio: the site factor is no number: {line!r}") from None
+            if value:
+                factors[job.strip()] = value
+        return factors
+
+    def associations(self) -> str:
+        """Return the tree of accounts with its shares, for `read_associations`."""
+        columns = ",".join(ASSOCIATIONS)
+        return self._run(
+            "sacctmgr", "--parsable2", "--noheader", "show", "associations", f"format={columns}"
+        )
+
+    def accounting(self, since: float) -> str:
+        """Return all attempts since a time, for `read_accounting`.
+
+        Args:
+            since: Seconds since 1970.
+        """
+        start = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(since))
+        return self._run(
+            "sacct",
+            "--allusers",
+            "--allocations",
+            "--duplicates",
+            "--parsable2",
+            "--noheader",
+            f"--starttime={start}",
+            "--endtime=now",
+            f"--format={','.join(ACCOUNTING_COLUMNS)}",
+        )
+
+    def configuration(self) -> dict[str, str]:
+        """Return the settings of the running slurmctld by name."""
+        settings = {}
+        for line in self._run("scontrol", "show", "config").splitlines():
+            name, equals, value = line.partition("=")
+            if equals:
+                settings[name.strip()] = value.strip()
+        return settings
+
+    def partitions(self) -> str:
+        """Return all partitions, a line for each."""
+        return self._run("scontrol", "--oneliner", "--all", "show", "partitions")
+
+    def admin_level(self, user: str) -> str:
+        """Return a user's rights in slurmdbd: `None`, `Operator` or `Administrator`."""
+        return self._run(
+            "sacctmgr", "--parsable2", "--noheader", "show", "user", user, "format=adminlevel"
+        ).strip()
+
+    def set_factors(self, updates: Iterable[FactorUpdate]) -> list[str]:
+        """Set site factors, with one command for all.
+
+        Returns:
+            Messages of Slurm about updates that failed, without jobs that have ended meanwhile.
+
+        Raises:
+            CommandError: The controller does not answer.
+        """
+        lines = [f"update jobid={target} sitefactor={factor}\n" for target, factor in updates]
+        if not lines:
+            return []
+        ended = self._start(("scontrol",), "".join(lines))
+        messages = [line.strip() for line in ended.stderr.splitlines() if line.strip()]
+        failures = [text for text in messages if not any(race in text for race in _RACES)]
+        if any("Unable to contact" in text for text in failures):
+            raise CommandError(f"scontrol: {failures[0]}")
+        return failures
+
+    def _run(self, *command: str) -> str:
+        ended = self._start(command, None)
+        if ended.returncode or "error:" in ended.stderr:
+            said = ended.stderr.strip() or ended.stdout.strip() or "without a message"
+            raise CommandError(f"{command[0]} failed: {said}")
+        return ended.stdout
+
+    def _start(
+        self, command: Sequence[str], text: str | None
+    ) -> "subprocess.CompletedProcess[str]":
+        program = shutil.which(command[0], path=self._path)
+        if program is None:
+            raise CommandError(
+                f"{command[0]} is not installed; Debian's package slurm-client has it"
+            )
+        try:
+            return subprocess.run(  # noqa: S603 - a client command of the installed Slurm
+                [program, *command[1:]],
+                env=self._environment,
+                input=text,
+                stdin=subprocess.DEVNULL if text is None else None,
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=self._timeout,
+            )
+        except subprocess.TimeoutExpired:
+            raise CommandError(
+                f"{command[0]} has not ended within {self._timeout:g} s; does slurmctld answer? "
+                "`scontrol ping` tells"
+            ) from None
+
+
+def may_set_factors(client: SlurmClient, configuration: Mapping[str, str]) -> bool:
+    """Return whether this process may set site factors.
+
+    Root, SlurmUser, and operators and administrators in slurmdbd may.
+
+    Args:
+        client: Asks for the rights in slurmdbd.
+        configuration: Settings of slurmctld by name.
+
+    Raises:
+        CommandError: slurmdbd does not answer.
+    """
+    own = os.geteuid()
+    if own == 0 or configuration.get("SlurmUser", "").endswith(f"({own})"):
+        return True
+    if "slurmdbd" not in configuration.get("AccountingStorageType", ""):
+        return False
+    return client.admin_level(getpass.getuser()) in {"Operator", "Administrator"}
+
+
+def read_tail(path: Path, since_byte: int = 0) -> list[str]:
+    """Return the complete lines of a file from a position on.
+
+    Args:
+        path: A text file that other programs append to.
+        since_byte: The position.
+    """
+    with path.open("rb") as file:
+        file.seek(since_byte)
+        text = file.read().decode(errors="backslashreplace")
+    complete, newline, _ = text.rpartition("\n")
+    return complete.splitlines() if newline else []

@@ -1,0 +1,407 @@
+"""Jobs and nodes as Slurm's client commands describe them at one time."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC
+from functools import lru_cache
+from typing import NamedTuple
+
+from allocator.fairness.quantities import Quantities
+from allocator.slurm_notation import (
+    ENDED,
+    NEVER,
+    RUNNING,
+    WAITING,
+    NotationError,
+    duration,
+    generic_resources,
+    instant,
+    job_state,
+    mebibytes,
+    number,
+    trackable_resources,
+)
+
+JOB_COLUMNS = (
+    "timeused",
+    "jobid",
+    "arrayjobid",
+    "arraytaskid",
+    "hetjobid",
+    "username",
+    "account",
+    "partition",
+    "qos",
+    "state",
+    "prioritylong",
+    "nice",
+    "submittime",
+    "eligibletime",
+    "starttime",
+    "endtime",
+    "resizetime",
+    "restartcnt",
+    "tres-alloc",
+    "reason",
+)
+"""Columns of `squeue --Format`, in the order in which `JobReader` expects them.
+
+The run time comes first, because it changes with each second. The reason comes last, because it may
+contain any character.
+"""
+_SEPARATOR = "|"
+_HOLDING = {*RUNNING, "CONFIGURING", "RESIZING"}
+"""States in which a job holds its resources, and has not ended."""
+_SUFFIXES = "*~#!%$@^-"
+"""Characters that Slurm appends to a node's state, for example if the node does not respond."""
+_UNUSABLE = {"DOWN", "ERROR", "FUTURE", "UNKNOWN"}
+_NODE_STATES = {"ALLOCATED", "IDLE", "MIXED", *_UNUSABLE}
+_LEAVING = {"DRAIN", "FAIL", "INVALID_REG", "INVAL"}
+"""Flags of nodes that start no job any more."""
+
+
+class ShapeError(ValueError):
+    """A command of Slurm printed something else than expected; the message names the field."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One record of a job: a whole job, a task of an array, or the pending rest of an array."""
+
+    number: int
+    """Slurm's job id, which is unique. Tasks of an array have different numbers."""
+    array: int
+    """Job id of the array. For other jobs, the same as `number`."""
+    tasks: str
+    """Task ids of the array that this record stands for, such as `4` or `4-9%3`; else empty."""
+    heterogeneous: int
+    """Job id of the first component of a heterogeneous job; 0 for other jobs."""
+    user: str
+    account: str
+    partitions: tuple[str, ...]
+    qos: str
+    state: str
+    reason: str
+    """Why the job is pending, without details."""
+    priority: int
+    nice: int
+    submitted: float
+    """Times are in seconds since 1970."""
+    eligible: float | None
+    started: float | None
+    """The start of the present attempt. None: the attempt has not started, or never started."""
+    ended: float | None
+    """The end of the present attempt. None: the attempt has not ended."""
+    resized: bool
+    """Whether the size of the allocation has changed since the start."""
+    restarts: int
+    """Number of earlier attempts that were requeued."""
+    quantities: Quantities
+    """Allocated resources; of a pending job, the requested resources of one task."""
+
+    @property
+    def pending(self) -> bool:
+        """Whether the job waits to start."""
+        return self.state in WAITING and self.state not in _HOLDING
+
+    @property
+    def suspended(self) -> bool:
+        """Whether the job is suspended, so it holds memory but no cores."""
+        return self.state == "SUSPENDED"
+
+
+@dataclass(frozen=True, slots=True)
+class JobDetail:
+    """Times of a job's changes, which `scontrol show job` prints."""
+
+    suspended: float | None
+    """Time of the latest suspension or resumption, in seconds since 1970."""
+    ran_before: float
+    """Seconds that the job had run before the latest suspension."""
+    resized: float | None
+    """Time of the latest change of size, in seconds since 1970."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterNode:
+    """One node."""
+
+    name: str
+    state: str
+    """State without flags: ALLOCATED, IDLE, MIXED, DOWN and others."""
+    flags: frozenset[str]
+    quantities: Quantities
+    """All resources of the node."""
+    partitions: tuple[str, ...]
+    changed: float | None
+    """Time at which the reason of an unusable node was set, in seconds since 1970."""
+
+    @property
+    def counts(self) -> bool:
+        """Whether the node is part of the capacity: it runs jobs, or may start jobs."""
+        if self.state in _UNUSABLE:
+            return False
+        return self.state != "IDLE" or not self.flags & _LEAVING
+
+
+class SeenJob(NamedTuple):
+    """A job, and the seconds for which it has run in the present attempt."""
+
+    job: Job
+    ran: float
+
+
+class JobReader:
+    """Reads the output of `squeue` into jobs.
+
+    Most lines are the same at each reading. A line that was read before yields the same object, so
+    that only changed jobs cost time.
+    """
+
+    def __init__(self) -> None:
+        self._jobs: dict[str, Job] = {}
+
+    def read(self, text: str) -> list[SeenJob]:
+        """Return all jobs.
+
+        Args:
+            text: Output of `squeue` with the columns `JOB_COLUMNS`, separated by bars, without a
+                header, and with times in seconds since 1970.
+
+        Raises:
+            ShapeError: A line has other columns, or a field has an unknown form.
+        """
+        earlier, self._jobs = self._jobs, {}
+        seen = []
+        arrays: dict[int, list[Job]] = {}
+        for line in text.splitlines():
+            used, _, rest = line.partition(_SEPARATOR)
+            job = earlier.get(rest)
+            if job is None:
+                job = _job(rest)
+            self._jobs[rest] = job
+            if job.tasks and job.number == job.array and job.pending:
+                arrays.setdefault(job.number, []).append(job)
+            else:
+                seen.append(SeenJob(job, _run_time(used)))
+        for tasks in arrays.values():  # Slurm since 23 prints a line for each task of a record
+            together = ",".join(task.tasks for task in tasks)
+            record = tasks[0] if len(tasks) == 1 else replace(tasks[0], tasks=together)
+            seen.append(SeenJob(record, 0.0))
+        return seen
+
+
+def _job(line: str) -> Job:
+    """Read a line without its first column.
+
+    Raises:
+        ShapeError: The line has other columns, or a field has an unknown form.
+    """
+    texts = line.split(_SEPARATOR, len(JOB_COLUMNS) - 2)
+    if len(texts) != len(JOB_COLUMNS) - 1:
+        raise ShapeError(
+            f"squeue printed {len(texts) + 1} columns instead of {len(JOB_COLUMNS)} "
+            f"({', '.join(JOB_COLUMNS)}): {line!r}"
+        )
+    fields = dict(zip(JOB_COLUMNS[1:], texts, strict=True))
+    where = f"job {fields['jobid']}"
+    state = job_state(fields["state"])
+    if state not in {*WAITING, *RUNNING, *ENDED}:
+        raise ShapeError(f"squeue, {where}: the state {fields['state']!r} is unknown")
+    array = _whole(fields, "arrayjobid", where)
+    tasks = fields["arraytaskid"]
+    started, ended = _time(fields, "starttime", where), _time(fields, "endtime", where)
+    holding = state in _HOLDING
+    has_ended = state in ENDED and not holding
+    if holding and started is None:
+        raise ShapeError(f"squeue, {where}: starttime is {fields['starttime']!r}, state {state}")
+    submitted = _time(fields, "submittime", where)
+    if state == "COMPLETING" and ended is None:
+        # The job was requeued: Slurm shows the end of the attempt as the start of the next one.
+        submitted = submitted if started is None else started
+        started, has_ended = None, False
+    if has_ended and ended is None:
+        raise ShapeError(f"squeue, {where}: endtime is {fields['endtime']!r}, state {state}")
+    if submitted is None:
+        raise ShapeError(f"squeue, {where}: submittime is {fields['submittime']!r}")
+    try:
+        allocated = quantities(fields["tres-alloc"].rstrip(_SEPARATOR))
+    except NotationError as error:
+        raise ShapeError(f"squeue, {where}: tres-alloc: {error}") from None
+    return Job(
+        number=_whole(fields, "jobid", where),
+        array=array,
+        tasks="" if tasks in NEVER and tasks != "0" else tasks,
+        heterogeneous=0 if fields["hetjobid"] in NEVER else _whole(fields, "hetjobid", where),
+        user=fields["username"],
+        account="" if fields["account"] in NEVER else fields["account"],
+        partitions=tuple(fields["partition"].split(",")),
+        qos="" if fields["qos"] in NEVER else fields["qos"],
+        state=state,
+        reason=reason_code(fields["reason"].rstrip(_SEPARATOR)),
+        priority=_whole(fields, "prioritylong", where),
+        nice=_whole(fields, "nice", where),
+        submitted=submitted,
+        eligible=_time(fields, "eligibletime", where),
+        started=started if holding or has_ended else None,
+        ended=ended if has_ended else None,
+        resized=fields["resizetime"] != "N/A",
+        restarts=_whole(fields, "restartcnt", where),
+        quantities=allocated,
+    )
+
+
+def _whole(fields: Mapping[str, str], name: str, where: str) -> int:
+    try:
+        return int(fields[name])
+    except ValueError:
+        raise ShapeError(f"squeue, {where}: {name} is {fields[name]!r}, not a number") from None
+
+
+def _time(fields: Mapping[str, str], name: str, where: str) -> float | None:
+    text = fields[name]
+    if text in NEVER:
+        return None
+    if not text.isdecimal():
+        raise ShapeError(f"squeue, {where}: {name} is {text!r}, not seconds since 1970")
+    return float(text)
+
+
+@lru_cache(1 << 16)
+def _run_time(text: str) -> float:
+    try:
+        ran = duration(text, "timeused")
+    except NotationError as error:
+        raise ShapeError(f"squeue: {error}: {text!r}") from None
+    return 0.0 if ran is None else ran
+
+
+@lru_cache(4096)
+def quantities(text: str) -> Quantities:
+    """Convert trackable resources to cores (`cpus`), MiB (`mem`), GPUs and generic resources.
+
+    Args:
+        text: A list such as `cpu=4,mem=16G,node=1,billing=4,gres/gpu=2`, or a text for no value.
+
+    Raises:
+        NotationError: The text is no such list.
+    """
+    resources = trackable_resources(text)
+    amounts = generic_resources(resources)
+    if "cpu" in resources:
+        amounts["cpus"] = number(resources["cpu"], "cpus")
+    if "mem" in resources:
+        amounts["mem"] = mebibytes(resources["mem"])
+    return Quantities.from_doubles(amounts)
+
+
+@lru_cache(4096)
+def reason_code(text: str) -> str:
+    """Return a reason without details: `ReqNodeNotAvail, UnavailableNodes:n4` is shortened."""
+    return re.split(r"[,(:\s]", text.strip().removeprefix("("), maxsplit=1)[0] or "None"
+
+
+def read_details(text: str) -> dict[int, JobDetail]:
+    """Read the output of `scontrol --oneliner show job`, with times in seconds since 1970.
+
+    Returns:
+        Details by job id.
+
+    Raises:
+        ShapeError: A field is missing or has an unknown form.
+    """
+    details = {}
+    for line in filter(str.strip, text.splitlines()):
+        number_of_job = int(_required(line, "JobId", "scontrol show job"))
+        where = f"scontrol show job {number_of_job}"
+        resized = _value(line, "ResizeTime")
+        details[number_of_job] = JobDetail(
+            _moment(_required(line, "SuspendTime", where), "SuspendTime", where),
+            float(_required(line, "SecsPreSuspend", where)),
+            None if resized is None else _moment(resized, "ResizeTime", where),
+        )
+    return details
+
+
+def read_nodes(text: str) -> list[ClusterNode]:
+    """Read the output of `scontrol --oneliner show nodes`, with times in seconds since 1970.
+
+    Raises:
+        ShapeError: A field is missing or has an unknown form.
+    """
+    return [_node(line) for line in text.splitlines() if line.startswith("NodeName=")]
+
+
+def _node(line: str) -> ClusterNode:
+    name = _required(line, "NodeName", "scontrol show nodes")
+    where = f"scontrol show node {name}"
+    state, *flags = (part.rstrip(_SUFFIXES) for part in _required(line, "State", where).split("+"))
+    if state not in _NODE_STATES:
+        raise ShapeError(f"{where}: the State {state!r} is unknown")
+    reason = re.search(r" Reason=.*\[[^\]@]*@([^\]]+)\]", line)
+    partitions = _value(line, "Partitions")
+    try:
+        amounts = quantities(_required(line, "CfgTRES", where))
+    except NotationError as error:
+        raise ShapeError(f"{where}: CfgTRES: {error}") from None
+    return ClusterNode(
+        name,
+        state,
+        frozenset(flags),
+        amounts,
+        tuple(partitions.split(",")) if partitions else (),
+        _moment(reason[1], "Reason", where) if reason else None,
+    )
+
+
+@lru_cache(64)
+def _pattern(name: str) -> re.Pattern[str]:
+    return re.compile(rf"(?:^|\s){name}=(\S*)")
+
+
+def _value(line: str, name: str) -> str | None:
+    match = _pattern(name).search(line)
+    return match[1] if match else None
+
+
+def _required(line: str, name: str, where: str) -> str:
+    value = _value(line, name)
+    if value is None:
+        raise ShapeError(f"{where}: the field {name} is missing")
+    return value
+
+
+def _moment(text: str, name: str, where: str) -> float | None:
+    if text in NEVER:
+        return None
+    try:
+        return instant(text, UTC, name)
+    except NotationError as error:
+        raise ShapeError(f"{where}: {error}: {text!r}") from None
+
+
+def array_tasks(text: str) -> Iterator[int]:
+    """Yield the task ids of an array: `1,4-8:2%3` yields 1, 4, 6 and 8.
+
+    Slurm cuts long lists off and ends them with `...`; the ids before the cut are yielded.
+
+    Raises:
+        ShapeError: The text is no list of task ids.
+    """
+    for part in text.partition("%")[0].split(","):
+        if part.strip() in {"", "..."}:
+            continue
+        match = re.fullmatch(r"(\d+)(?:-(\d+)(?::(\d+))?)?(\.\.\.)?", part.strip())
+        if match is None:
+            raise ShapeError(f"squeue: the task ids of an array are {text!r}")
+        first, last, step = match[1], match[2] or match[1], match[3] or "1"
+        if match[4]:
+            last = first  # the last number may be cut off
+        yield from range(int(first), int(last) + 1, int(step))
+
+
+def array_limit(text: str) -> int | None:
+    """Return how many tasks of an array may run at a time: 3 for `4-9%3`; None for no limit."""
+    limit = text.partition("%")[2]
+    return int(limit) if limit.isdecimal() and int(limit) else None

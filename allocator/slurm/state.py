@@ -1,0 +1,435 @@
+"""The state of a cluster: applies what Slurm tells to a fairness pool, in order of time."""
+
+import math
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from allocator.fairness.policies.policy import Policy
+from allocator.fairness.quantities import Quantities
+from allocator.slurm.jobs import ClusterNode, JobDetail, SeenJob
+from allocator.slurm.shares import ShareTree
+from allocator.slurm.timelines import NOTHING, Attempt, Correction, JobTimeline, UserPath
+from allocator.slurm.users import Associations, UserKey, user_path
+from allocator.users.memory import Memory
+from allocator.users.settings import DeclaredUser, UserSettings
+
+_REMEMBERED_CAPACITIES = 1000
+_NEGLIGIBLE = 1e-6
+"""Commitments below this fraction of the capacity are forgotten together with an idle user."""
+
+
+@dataclass(frozen=True)
+class StateSettings:
+    """How the state ranks users, and how late Slurm may tell of a change."""
+
+    policy: Policy
+    user_key: UserKey = "user"
+    excluded: tuple[str, ...] = ()
+    """Names of resources that do not count."""
+    counts_for: float = math.inf
+    """As in `Pool`: limits a user's fraction of n by this multiple of its use."""
+    lag: float = 60.0
+    """Seconds by which the settled pools lag behind. A change that is seen within this time is
+    applied at its own instant, in order."""
+    forget_after: float = math.inf
+    """Seconds without jobs and commitments after which a user is forgotten."""
+    declared: tuple[DeclaredUser, ...] = ()
+    """Users that are known from the start, with their weights and first commitments."""
+
+    def user_settings(self) -> UserSettings:
+        """Return the settings of the tree of users."""
+        return UserSettings(
+            policy=self.policy,
+            declared=self.declared,
+            tree=self.user_key == "tree",
+            counts_for=None if math.isinf(self.counts_for) else self.counts_for,
+            forget_after=self.forget_after,
+            scheduler="slurm",
+            clients="jobs",
+        )
+
+
+class LateChange(NamedTuple):
+    """A change that was seen after its time had been settled, so it was applied too late."""
+
+    job: int
+    user: UserPath
+    time: float
+    """When the job's resources changed, in seconds since 1970."""
+    applied: float
+    """The time at which the change was applied."""
+
+
+@dataclass
+class Observation:
+    """The content of one reading of Slurm."""
+
+    now: float
+    """The time before the reading, in seconds since 1970."""
+    jobs: Sequence[SeenJob]
+    details: Mapping[int, JobDetail] = field(default_factory=dict)
+    nodes: Sequence[ClusterNode] | None = None
+    """None: the nodes were not read this time."""
+
+
+@dataclass
+class Findings:
+    """All changes since the start that could not be applied exactly."""
+
+    corrections: list[Correction] = field(default_factory=list)
+    """Changes whose time Slurm did not tell."""
+    late: list[LateChange] = field(default_factory=list)
+    lost: list[Correction] = field(default_factory=list)
+    """Jobs that Slurm forgot before their end was seen."""
+    unseen: list[tuple[float, float]] = field(default_factory=list)
+    """Intervals in which jobs may have started and ended without being seen."""
+
+
+class _Change(NamedTuple):
+    """A change of the pools at a time. Changes at one time are applied in the order of `rank`."""
+
+    time: float
+    rank: int
+    job: int
+    user: UserPath
+    before: Quantities
+    after: Quantities
+
+
+_CAPACITY, _JOIN, _RELEASE, _ALLOCATE = range(4)
+"""Order of changes at one time."""
+
+
+class ClusterState:
+    """Follows the jobs and nodes of a cluster, and keeps the commitments of its users.
+
+    The *settled* pools lag behind the present by some time, so that changes can be applied in order
+    although Slurm tells them late. The *present* pools are a copy with all known changes applied.
+
+    Args:
+        settings: Policy, users, and lag.
+        now: The time from which changes count, in seconds since 1970. Commitments that `settled`
+            is given belong to this time.
+    """
+
+    def __init__(self, settings: StateSettings, now: float) -> None:
+        self.settings = settings
+        self._began = now
+        self.settled = ShareTree(settings.user_settings(), now, settings.excluded)
+        self.findings = Findings()
+        self.observed = now
+        """The time of the latest observation, in seconds since 1970."""
+        self.pending: list[SeenJob] = []
+        """The pending jobs of the latest observation."""
+        self._waiting: set[UserPath] = set()
+        """The users with pending jobs."""
+        self.running = 0
+        """The number of jobs that hold resources, at the latest observation."""
+        self.starts = 0
+        """The number of jobs that started between the two latest observations."""
+        self.nodes: dict[str, ClusterNode] = {}
+        self.associations = Associations()
+        self._paths: dict[tuple[str, str], UserPath] = {}
+        """Users by the user and the account of their jobs."""
+        self.capacities: deque[tuple[float, Quantities]] = deque(maxlen=_REMEMBERED_CAPACITIES)
+        """The latest changes of the capacity: the time of each, and the capacity from then on."""
+        self._capacity = Quantities()
+        self._global: list[_Change] = []
+        """Changes of the capacity that are not settled, in order of time."""
+        self._joining: dict[UserPath, float] = {}
+        """Users that are not settled, and the time from which they are known."""
+        self._known_users: set[UserPath] = set()
+        self._timelines: dict[int, JobTimeline] = {}
+        self._held: dict[int, tuple[UserPath, Quantities]] = {}
+        """User and resources of each job that holds resources in the settled pools."""
+        self._unsettled: set[int] = set()
+        """Jobs with changes that are not settled."""
+        self._last: dict[int, SeenJob] = {}
+        self._idle_since: dict[UserPath, float] = {}
+
+    def set_associations(self, associations: Associations) -> None:
+        """Replace the tree of accounts and its shares, from the next observation on."""
+        if associations != self.associations:
+            self.associations = associations
+            self._paths.clear()
+            self.settled.set_weights(associations.weights(self.settings.user_key))
+
+    def restore(self, commitments: Mapping[UserPath, tuple[Mapping[str, float], float]]) -> None:
+        """Take over commitments from a store; they belong to the time at which the state began.
+
+        Args:
+            commitments: For each node: commitments by resource, and the one for other resources.
+        """
+        for path in sorted(commitments, key=len):
+            self.settled.add(path)
+            self._known_users.add(path)
+            self._idle_since[path] = self.settled.now
+        for path, (by_resource, others) in commitments.items():
+            self.settled.set_commitment(path, by_resource, others)
+
+    def inherit(self, memory: Memory) -> None:
+        """Take over commitments and the weights of operators from a store.
+
+        They belong to the time at which the state began.
+        """
+        self.settled.inherit(memory)
+        for path in self.settled.users():
+            self._known_users.add(path)
+            self._idle_since[path] = self.settled.now
+
+    def needs_details(self, now: float, jobs: Iterable[SeenJob]) -> list[int]:
+        """Return the jobs whose suspensions or changes of size must be asked for.
+
+        Args:
+            now: The time of the reading, in seconds since 1970.
+            jobs: All jobs of the reading.
+        """
+        return [
+            seen.job.number
+            for seen in jobs
+            if seen.job.started is not None
+            and (seen.job.ended is None or self._last.get(seen.job.number) != seen)
+            and (
+                self._timelines.get(seen.job.number) or JobTimeline(seen.job.number, ())
+            ).needs_detail(seen.job, seen.ran, now)
+        ]
+
+    def vanished(self, jobs: Iterable[SeenJob]) -> list[int]:
+        """Return the jobs that held resources when last seen, and that a reading does not show."""
+        present = {seen.job.number for seen in jobs}
+        return [
+            number
+            for number, seen in self._last.items()
+            if number not in present and number in self._timelines and self._timelines[number].open
+        ]
+
+    def add_records(self, records: Iterable[tuple[int, UserPath, Attempt]]) -> None:
+        """Take over attempts from the accounting (`sacct` or jobcomp) that were not seen.
+
+        Args:
+            records: For each attempt: the job's id, and its user.
+        """
+        for number, user, attempt in records:
+            if attempt.end is not None and attempt.end <= self.settled.now:
+                continue
+            timeline = self._timelines.get(number)
+            if timeline is None:
+                timeline = self._timelines[number] = JobTimeline(number, user)
+            self._join(user, attempt.start)
+            timeline.add(attempt)
+            self._unsettled.add(number)
+
+    def observe(self, observation: Observation) -> None:
+        """Take over what a reading of Slurm showed, then settle everything older than the lag."""
+        now = observation.now
+        if observation.nodes is not None:
+            self._observe_nodes(observation.nodes, now)
+        for number in self.vanished(observation.jobs):
+            timeline = self._timelines[number]
+            timeline.close(self.observed)
+            self._unsettled.add(number)
+            self.findings.lost.append(Correction(number, self.observed, now, "the end of the job"))
+        last, self._last = self._last, {}
+        self.pending = []
+        self.running = self.starts = 0
+        for seen in observation.jobs:
+            job = seen.job
+            self._last[job.number] = seen
+            if job.pending:
+                self.pending.append(seen)
+            elif job.ended is None and job.started is not None:
+                self.running += 1
+                self.starts += job.started > self.observed
+            before = last.get(job.number)
+            if before is None or before.job is not job or job.number in observation.details:
+                self._observe_job(seen, observation.details.get(job.number), now)
+        for number in last.keys() - self._last.keys() - self._unsettled:
+            if number not in self._held:
+                self._timelines.pop(number, None)
+        self.observed = now
+        self.settle(now - self.settings.lag)
+        self._waiting = {self.path_of(seen) for seen in self.pending}
+        self.settled.activate(self._waiting)
+
+    def settle(self, until: float) -> None:
+        """Apply all changes up to a time to the settled pools, for good."""
+        if until <= self.settled.now:
+            return
+        since = self.settled.now
+        changes, settled = self._changes(until)
+        for change in changes:
+            if change.rank in {_RELEASE, _ALLOCATE} and change.time == since > self._began:
+                self._note_late(change)
+            self._apply(self.settled, change)
+            if change.rank in {_RELEASE, _ALLOCATE}:
+                if change.after:
+                    self._held[change.job] = change.user, change.after
+                else:
+                    self._held.pop(change.job, None)
+        self._global = [change for change in self._global if change.time > until]
+        self._joining = {user: time for user, time in self._joining.items() if time > until}
+        self._unsettled -= settled
+        for number in settled:
+            if number not in self._last and number not in self._held:
+                self._timelines.pop(number, None)
+        self.settled.advance(until)
+        self.settled.count_users()
+        self._forget(until)
+
+    def present(self) -> ShareTree:
+        """Return a copy of the pools with all known changes applied, at the time of observation."""
+        tree = self.settled.fork()
+        for change in self._changes(self.observed)[0]:
+            self._apply(tree, change)
+        tree.advance(self.observed)
+        tree.activate(self._waiting)
+        return tree
+
+    def path_of(self, seen: SeenJob) -> UserPath:
+        """Return the user that a job's resources count for."""
+        key = seen.job.user, seen.job.account
+        path = self._paths.get(key)
+        if path is None:
+            path = user_path(*key, self.settings.user_key, self.associations)
+            self._paths[key] = path
+        return path
+
+    def seen(self) -> Iterable[SeenJob]:
+        """Return all jobs of the latest observation."""
+        return self._last.values()
+
+    def busy_users(self) -> set[UserPath]:
+        """Return the users with jobs: pending, running, or with changes that are not settled."""
+        busy = {self.path_of(seen) for seen in self._last.values()}
+        busy |= {user for user, _ in self._held.values()}
+        return busy | {self._timelines[number].user for number in self._unsettled}
+
+    def forget(self, paths: Iterable[UserPath]) -> None:
+        """Let users without jobs be unknown until their next job."""
+        for path in paths:
+            self._known_users.discard(path)
+            self._joining.pop(path, None)
+            self._idle_since.pop(path, None)
+
+    def _observe_nodes(self, nodes: Sequence[ClusterNode], now: float) -> None:
+        capacity = sum((node.quantities for node in nodes if node.counts), start=Quantities())
+        if capacity != self._capacity:
+            lost = [
+                node.changed
+                for node in nodes
+                if not node.counts
+                and node.name in self.nodes
+                and self.nodes[node.name].counts
+                and node.changed is not None
+                and node.changed > self.observed
+            ]
+            time = min(now, max(lost)) if lost else now
+            if not self.nodes:  # the capacity of the time before is unknown
+                time = self.settled.now
+            self._capacity = capacity
+            self.capacities.append((time, capacity))
+            self._global.append(_Change(time, _CAPACITY, 0, (), NOTHING, capacity))
+        self.nodes = {node.name: node for node in nodes}
+
+    def _observe_job(self, seen: SeenJob, detail: JobDetail | None, now: float) -> None:
+        job = seen.job
+        user = self.path_of(seen)
+        self._join(user, min(job.submitted, now))
+        timeline = self._timelines.get(job.number)
+        if timeline is None:
+            if job.started is None and not job.restarts:
+                return
+            if job.ended is not None and job.ended <= self.settled.now:
+                return
+            timeline = self._timelines[job.number] = JobTimeline(job.number, user, job.submitted)
+            if job.submitted <= self._began:
+                timeline.restarts = job.restarts  # the earlier attempts do not count
+        elif not timeline.attempts:
+            timeline.user = user
+        self.findings.corrections += timeline.update(job, detail, now)
+        self._unsettled.add(job.number)
+
+    def _join(self, user: UserPath, time: float) -> None:
+        """Make a user known from a time on, or from the settled time if that is later."""
+        if user not in self._known_users:
+            self._known_users.add(user)
+            self._joining[user] = max(time, self.settled.now)
+        elif time < self._joining.get(user, -math.inf):
+            self._joining[user] = max(time, self.settled.now)
+
+    def _changes(self, until: float) -> tuple[list[_Change], set[int]]:
+        """Return the changes after the settled time and up to a time, in order.
+
+        Returns:
+            The changes, and the jobs that have no later changes.
+        """
+        since = self.settled.now
+        changes = [change for change in self._global if change.time <= until]
+        changes += [
+            _Change(time, _JOIN, 0, user, NOTHING, NOTHING)
+            for user, time in self._joining.items()
+            if time <= until
+        ]
+        settled = set()
+        for number in self._unsettled:
+            timeline = self._timelines[number]
+            user = timeline.user
+            held = self._held.get(number, (user, NOTHING))[1]
+            steps = timeline.steps()
+            now_held = NOTHING
+            for step in steps:
+                if step.time > since:
+                    break
+                now_held = step.quantities
+            if now_held != held:  # seen too late, or a new start of the state
+                changes.append(_change(since, number, user, held, now_held))
+                held = now_held
+            for step in steps:
+                if since < step.time <= until and step.quantities != held:
+                    changes.append(_change(step.time, number, user, held, step.quantities))
+                    held = step.quantities
+            if not steps or steps[-1].time <= until:
+                settled.add(number)
+        changes.sort(key=lambda change: change[:3])
+        return changes, settled
+
+    @staticmethod
+    def _apply(tree: ShareTree, change: _Change) -> None:
+        tree.advance(change.time)
+        if change.rank == _CAPACITY:
+            tree.set_capacity(change.after)
+        elif change.rank == _JOIN:
+            tree.add(change.user)
+        else:
+            tree.change(change.user, change.before, change.after)
+
+    def _note_late(self, change: _Change) -> None:
+        """Record a change that is applied at the settled time, because it was seen too late."""
+        steps = [step.time for step in self._timelines[change.job].steps()]
+        true_time = max((time for time in steps if time <= change.time), default=change.time)
+        late = LateChange(change.job, change.user, true_time, change.time)
+        self.findings.late.append(late)
+
+    def _forget(self, now: float) -> None:
+        """Forget users that have had no jobs and no commitments for a long time."""
+        if self.settings.forget_after == math.inf:
+            return
+        busy = self.busy_users()
+        for user in list(self._known_users - busy):
+            since = self._idle_since.setdefault(user, now)
+            if now - since >= self.settings.forget_after and user in self.settled:
+                commitments, others = self.settled.commitments(user)
+                if max((others, *commitments.values())) < _NEGLIGIBLE:
+                    self.settled.remove(user)
+                    self._known_users.discard(user)
+                    self._idle_since.pop(user)
+        for user in busy:
+            self._idle_since.pop(user, None)
+
+
+def _change(
+    time: float, job: int, user: UserPath, before: Quantities, after: Quantities
+) -> _Change:
+    return _Change(time, _ALLOCATE if after else _RELEASE, job, user, before, after)

@@ -1,0 +1,230 @@
+"""Timelines: the resources that a job has held at each time, over all its attempts."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeAlias
+
+from allocator.fairness.quantities import Quantities
+from allocator.slurm.jobs import Job, JobDetail
+
+UserPath: TypeAlias = tuple[str, ...]
+"""Names from the root of the tree of users to the user. Without a tree: one name."""
+NOTHING = Quantities()
+_ROUNDING = 2.0
+"""Seconds. Slurm rounds times to whole seconds, so durations that differ by less may be equal."""
+
+
+class Step(NamedTuple):
+    """From a time on, a job holds these resources."""
+
+    time: float
+    """Seconds since 1970."""
+    quantities: Quantities
+
+
+class Correction(NamedTuple):
+    """An assumption about a change whose time Slurm does not tell."""
+
+    job: int
+    since: float
+    until: float
+    """The true time of the change lies between these times, in seconds since 1970."""
+    reason: str
+
+
+@dataclass
+class Attempt:
+    """One attempt to run a job."""
+
+    start: float
+    """Times are in seconds since 1970."""
+    sizes: list[Step]
+    """The resources of the allocation, from the start, and from each change of size."""
+    pauses: list[tuple[float, float | None]] = field(default_factory=list)
+    """Suspensions: their begin and end. None: the job is still suspended."""
+    end: float | None = None
+
+    def paused(self, until: float) -> float:
+        """Return the seconds of all suspensions up to a time."""
+        return sum(
+            max(min(until if end is None else end, until) - begin, 0.0)
+            for begin, end in self.pauses
+        )
+
+    def steps(self) -> Iterator[Step]:
+        """Yield the resources that the job holds, in order of time.
+
+        A suspended job keeps its memory and its generic resources, but not its cores.
+        """
+        changes = {step.time for step in self.sizes}
+        for begin, finish in self.pauses:
+            changes |= {begin} if finish is None else {begin, finish}
+        for time in sorted(changes):
+            if self.end is not None and time >= self.end:
+                break
+            size = next(step.quantities for step in reversed(self.sizes) if step.time <= time)
+            suspended = any(
+                begin <= time and (finish is None or time < finish) for begin, finish in self.pauses
+            )
+            yield Step(time, _without_cores(size) if suspended else size)
+        if self.end is not None:
+            yield Step(self.end, NOTHING)
+
+
+def _without_cores(quantities: Quantities) -> Quantities:
+    return Quantities({name: amount for name, amount in quantities.items() if name != "cpus"})
+
+
+class JobTimeline:
+    """All attempts of one job, as far as they have been seen.
+
+    Args:
+        number: The job's id.
+        user: The user that the job's resources count for.
+        since: When the job was first submitted, in seconds since 1970.
+    """
+
+    __slots__ = ("_current", "attempts", "number", "restarts", "since", "user")
+
+    def __init__(self, number: int, user: UserPath, since: float = 0.0) -> None:
+        self.number = number
+        self.since = since
+        self.user = user
+        self.attempts: list[Attempt] = []
+        self.restarts = 0
+        self._current: Attempt | None = None
+        """The attempt that Slurm shows. None: the job is pending, or nothing is known."""
+
+    @property
+    def open(self) -> Attempt | None:
+        """The attempt that holds resources now; None if there is none."""
+        return next((attempt for attempt in self.attempts if attempt.end is None), None)
+
+    def steps(self) -> list[Step]:
+        """Return the resources that the job holds, in order of time."""
+        return [step for attempt in self.attempts for step in attempt.steps()]
+
+    def needs_detail(self, job: Job, ran: float, now: float) -> bool:
+        """Return whether the times of suspensions and changes of size must be asked for.
+
+        Args:
+            job: The job as it is now.
+            ran: Seconds for which the present attempt has run.
+            now: The time of the reading, in seconds since 1970.
+        """
+        if job.started is None:
+            return False
+        attempt = self._attempt(job)
+        if attempt is None:
+            suspended, paused, resized = False, 0.0, job.resized
+        else:
+            suspended = bool(attempt.pauses) and attempt.pauses[-1][1] is None
+            paused = attempt.paused(now if job.ended is None else job.ended)
+            resized = job.resized and job.quantities != attempt.sizes[-1].quantities
+        if job.ended is not None:
+            return resized or job.ended - job.started - ran > paused
+        return (
+            resized
+            or job.suspended != suspended
+            or (not suspended and now - job.started - ran > paused + _ROUNDING)
+        )
+
+    def update(self, job: Job, detail: JobDetail | None, now: float) -> list[Correction]:
+        """Take over what Slurm tells about the job.
+
+        Args:
+            job: The job as it is now.
+            detail: Times of suspensions and changes of size, if `needs_detail`.
+            now: The time of the reading, in seconds since 1970.
+
+        Returns:
+            The assumptions about changes whose time Slurm does not tell.
+        """
+        corrections = []
+        if job.restarts > self.restarts + (self._current is not None):
+            reason = "attempts that were requeued before they were seen"
+            corrections.append(Correction(self.number, self.since, job.submitted, reason))
+        if job.started is None:
+            self.close(min(job.submitted, now))
+            self.restarts = job.restarts
+            return corrections
+        attempt = self._attempt(job)
+        if attempt is None:
+            self.close(min(job.submitted, job.started))
+            attempt = Attempt(job.started, [Step(job.started, job.quantities)])
+            self.attempts.append(attempt)
+            self.restarts, self._current = job.restarts, attempt
+            if job.resized:
+                reason = "the size before the latest change of size"
+                corrections.append(Correction(self.number, job.started, now, reason))
+        elif attempt.start != job.started:  # the job began when its nodes were configured
+            attempt.start = job.started
+            attempt.sizes[0] = Step(job.started, attempt.sizes[0].quantities)
+        corrections += self._resize(attempt, job, detail, now)
+        corrections += self._suspend(attempt, job, detail)
+        attempt.end = job.ended
+        return corrections
+
+    def close(self, time: float) -> None:
+        """End the open attempt, if there is one.
+
+        Args:
+            time: The end in seconds since 1970; an attempt never ends before its start.
+        """
+        attempt = self.open
+        if attempt is not None:
+            attempt.end = max(time, attempt.start)
+        self._current = None
+
+    def add(self, record: Attempt) -> None:
+        """Take over an attempt from the accounting, unless its resources are known already."""
+        for known in self.attempts:
+            if known.start == record.start and known.end is None:
+                known.end = record.end
+            if known.start <= record.start and (known.end is None or record.start < known.end):
+                return
+        self.attempts.append(record)
+        self.attempts.sort(key=lambda attempt: attempt.start)
+
+    def _attempt(self, job: Job) -> Attempt | None:
+        """Return the known part of a job's present attempt; None if nothing is known."""
+        return self._current if job.restarts == self.restarts else None
+
+    def _resize(
+        self, attempt: Attempt, job: Job, detail: JobDetail | None, now: float
+    ) -> list[Correction]:
+        """Add a change of size to an attempt, if there was one."""
+        latest = attempt.sizes[-1]
+        if latest.quantities == job.quantities:
+            return []
+        if detail is not None and detail.resized is not None and detail.resized >= latest.time:
+            attempt.sizes.append(Step(detail.resized, job.quantities))
+            return []
+        attempt.sizes.append(Step(max(now, latest.time), job.quantities))
+        return [Correction(self.number, latest.time, now, "the time of a change of size")]
+
+    def _suspend(self, attempt: Attempt, job: Job, detail: JobDetail | None) -> list[Correction]:
+        """Add suspensions to an attempt, if there were any.
+
+        Slurm tells the time of the latest suspension or resumption, and the run time before the
+        latest suspension. So one unseen suspension is exactly known, and of several only the sum.
+        """
+        if detail is None or detail.suspended is None:
+            return []
+        changed, pauses = detail.suspended, attempt.pauses
+        known = sum(finish - begin for begin, finish in pauses if finish is not None)
+        unseen = max(changed - attempt.start - detail.ran_before - known, 0.0)
+        exact = True
+        if pauses and pauses[-1][1] is None:
+            begin = pauses[-1][0]
+            if begin == changed:
+                return []
+            pauses[-1] = (begin, begin + unseen)
+            exact = job.suspended or abs(begin + unseen - changed) < _ROUNDING
+        elif unseen:
+            pauses.append((changed - unseen, changed))
+            exact = not job.suspended
+        if job.suspended:
+            pauses.append((changed, None))
+        reason = "the times of several suspensions"
+        return [] if exact else [Correction(self.number, attempt.start, changed, reason)]
