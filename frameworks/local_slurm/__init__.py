@@ -1,0 +1,1 @@
+"""A throw-away Slurm on this machine, made from the installed Debian packages."""

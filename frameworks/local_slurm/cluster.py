@@ -1,0 +1,279 @@
+"""Starts and stops a throw-away Slurm from the programs that Debian's packages install."""
+
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from frameworks.harness.ports import free_port
+from frameworks.harness.processes import Children
+from frameworks.local_slurm.configuration import (
+    SlurmSettings,
+    gpu_files,
+    gres_conf,
+    slurm_conf,
+    slurmdbd_conf,
+)
+
+_PROGRAMS = ("munged", "slurmctld", "slurmd", "squeue", "scontrol", "sbatch")
+_ACCOUNTING = ("slurmdbd", "mariadbd", "mariadb-install-db", "mariadb")
+_SYSTEM_FOLDERS = "/usr/local/sbin:/usr/sbin:/sbin"
+_PATIENCE = 60.0
+"""Seconds in which a daemon must answer after its start."""
+_INTERVAL = 0.1
+"""Seconds between two attempts to reach a daemon."""
+
+
+class SlurmError(RuntimeError):
+    """Raised if the throw-away Slurm cannot be started, or a command of Slurm has failed."""
+
+
+def missing_programs(*, accounting: bool = False) -> list[str]:
+    """Return the programs that a throw-away Slurm needs and that this machine lacks.
+
+    Args:
+        accounting: Whether a database and slurmdbd are needed, too.
+    """
+    needed = (*_PROGRAMS, *(_ACCOUNTING if accounting else ()))
+    return [name for name in needed if shutil.which(name, path=_search_path()) is None]
+
+
+def _search_path() -> str:
+    return f"{os.environ.get('PATH', os.defpath)}:{_SYSTEM_FOLDERS}"
+
+
+class LocalSlurm:
+    """A Slurm with virtual nodes on this machine, with all its files in one folder.
+
+    Use it in a `with` block: at the end of the block, all jobs and daemons are stopped. Jobs run as
+    real processes. Only root can start it, because slurmd switches to the users of the jobs.
+
+    Args:
+        folder: An empty or new folder for configuration, state and logs.
+        settings: Nodes, partitions and other settings.
+    """
+
+    def __init__(self, folder: Path, settings: SlurmSettings | None = None) -> None:
+        self.folder = folder.resolve()
+        self.settings = SlurmSettings() if settings is None else settings
+        self._children = Children(self.folder)
+        self._spool: tempfile.TemporaryDirectory[str] | None = None
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Environment of Slurm's client commands for this Slurm."""
+        return {
+            **{name: value for name, value in os.environ.items() if "SLURM" not in name},
+            "PATH": _search_path(),
+            "SLURM_CONF": str(self._conf),
+        }
+
+    @property
+    def jobcomp(self) -> Path:
+        """The file into which Slurm writes a line for each ended job."""
+        return self.folder / "jobcomp.txt"
+
+    @property
+    def _conf(self) -> Path:
+        return self.folder / "slurm.conf"
+
+    def __enter__(self) -> Self:
+        try:
+            self._start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def run(self, *command: str, text: str | None = None) -> str:
+        """Run a client command of Slurm and return its standard output.
+
+        Args:
+            command: The command and its arguments.
+            text: Its standard input.
+
+        Raises:
+            SlurmError: The command failed; the message has its standard error.
+        """
+        program = shutil.which(command[0], path=_search_path()) or command[0]
+        ended = subprocess.run(  # noqa: S603 - commands of the installed Slurm
+            [program, *command[1:]],
+            env=self.environment,
+            input=text,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if ended.returncode:
+            raise SlurmError(f"{' '.join(command)}: {ended.stderr.strip() or ended.stdout.strip()}")
+        return ended.stdout
+
+    def submit(self, *options: str, user: str = "games", script: str = "sleep 10") -> int:
+        """Submit a batch job and return its id.
+
+        Args:
+            options: Options of sbatch.
+            user: A user of this machine that the job belongs to.
+            script: Commands of the job.
+        """
+        common = ("--parsable", f"--uid={user}", "--chdir=/", "--output=/dev/null")
+        output = self.run("sbatch", *common, *options, text=f"#!/bin/sh\n{script}\n")
+        return int(output.split(";")[0])
+
+    def start_controller(self) -> None:
+        """Start slurmctld, and wait until it answers."""
+        self._start_daemon("slurmctld", "slurmctld", "-D", "-f", str(self._conf))
+        self._wait("slurmctld", lambda: self.run("sinfo"))
+
+    def kill_controller(self) -> None:
+        """Kill slurmctld at once, as a crash would."""
+        self._children.latest("slurmctld").kill()
+
+    def start_node(self, name: str) -> None:
+        """Start the daemon of a node, without waiting until the node is up."""
+        self._start_daemon(f"slurmd-{name}", "slurmd", "-D", "-N", name, "-f", str(self._conf))
+
+    def kill_node(self, name: str) -> None:
+        """Kill the daemon of a node at once. The processes of its jobs continue."""
+        self._children.latest(f"slurmd-{name}").kill()
+
+    def stop(self) -> None:
+        """Stop all daemons, then kill the remaining processes of jobs."""
+        self._children.stop()
+        marker = f"SLURM_CONF={self._conf}".encode()
+        for process in Path("/proc").iterdir():
+            if process.name.isdecimal() and process.name != str(os.getpid()):
+                try:
+                    if marker in (process / "environ").read_bytes().split(b"\0"):
+                        os.kill(int(process.name), signal.SIGKILL)
+                except (OSError, ValueError):
+                    continue  # the process has ended
+        if self._spool is not None:
+            self._spool.cleanup()
+
+    def _start(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        nodes = [name for group in self.settings.nodes for name in group.names()]
+        ports = {name: free_port() for name in ("slurmctld", "slurmdbd", *nodes)}
+        (self.folder / "state").mkdir()
+        # Jobs belong to other users, which may not enter the folders of this user.
+        self._spool = tempfile.TemporaryDirectory(prefix="longshare-slurm-")
+        spool = Path(self._spool.name)
+        spool.chmod(0o755)
+        for name in nodes:
+            (spool / name).mkdir(mode=0o755)
+        self._conf.write_text(slurm_conf(self.settings, self.folder, spool, ports))
+        (self.folder / "gres.conf").write_text(gres_conf(self.settings, self.folder))
+        for group in self.settings.nodes:
+            for name in group.names():
+                for file in gpu_files(group, name, self.folder):
+                    file.touch()
+        self._start_munge()
+        if self.settings.accounting:
+            self._start_accounting(ports["slurmdbd"])
+        self.start_controller()
+        for name in nodes:
+            self.start_node(name)
+        states = ("sinfo", "--noheader", "--Node", "--format=%N %t")
+        self._wait("slurmd", lambda: self._require_idle(self.run(*states)))
+
+    @staticmethod
+    def _require_idle(states: str) -> None:
+        waiting = {line.split()[0] for line in states.splitlines() if line.split()[1] != "idle"}
+        if waiting:
+            raise SlurmError(f"these nodes are not idle: {', '.join(sorted(waiting))}")
+
+    def _start_munge(self) -> None:
+        key, socket = self.folder / "munge.key", self.folder / "munge.socket"
+        key.touch(0o600)
+        key.write_bytes(secrets.token_bytes(128))
+        places = {
+            "socket": socket,
+            "key-file": key,
+            "pid-file": self.folder / "munged.pid",
+            "log-file": self.folder / "munged.messages",
+            "seed-file": self.folder / "munged.seed",
+        }
+        options = [f"--{name}={path}" for name, path in places.items()]
+        self._start_daemon("munged", "munged", "--foreground", "--force", *options)
+        self._wait("munged", lambda: self.run("munge", "--no-input", f"--socket={socket}"))
+
+    def _start_accounting(self, port: int) -> None:
+        data, socket = self.folder / "database", self.folder / "database.socket"
+        self.run(
+            "mariadb-install-db",
+            "--no-defaults",
+            f"--datadir={data}",
+            "--user=root",
+            "--auth-root-authentication-method=normal",
+            "--skip-test-db",
+        )
+        self._start_daemon(
+            "mariadbd",
+            "mariadbd",
+            "--no-defaults",
+            "--user=root",
+            f"--datadir={data}",
+            f"--socket={socket}",
+            f"--pid-file={self.folder / 'mariadbd.pid'}",
+            "--skip-networking",
+            "--innodb-buffer-pool-size=64M",
+        )
+        client = ("mariadb", "--no-defaults", f"--socket={socket}", "--execute")
+        self._wait("mariadbd", lambda: self.run(*client, "CREATE DATABASE IF NOT EXISTS slurm"))
+        configuration = self.folder / "slurmdbd.conf"
+        configuration.touch(0o600)
+        configuration.write_text(slurmdbd_conf(self.folder, port))
+        self._start_daemon("slurmdbd", "slurmdbd", "-D")
+        add_cluster = ("sacctmgr", "--immediate", "add", "cluster", "trial")
+        self._wait("slurmdbd", lambda: self.run(*add_cluster))
+
+    def _start_daemon(self, name: str, program: str, *arguments: str) -> None:
+        path = shutil.which(program, path=_search_path())
+        if path is None:
+            raise SlurmError(f"{program} is not installed")
+        variables = (
+            f"SLURM_CONF={self._conf}",
+            f"MYSQL_UNIX_PORT={self.folder / 'database.socket'}",
+        )
+        self._children.start_program(name, "env", *variables, path, *arguments)
+
+    def _wait(self, name: str, attempt: Callable[[], object]) -> None:
+        """Repeat an attempt until it succeeds.
+
+        Args:
+            name: The daemon that the attempt needs, for the error message.
+            attempt: Raises `SlurmError` if the daemon does not answer yet.
+
+        Raises:
+            SlurmError: The daemon did not answer in time; the message has the last error.
+            ChildFailed: A daemon has ended; the message has the end of its log.
+        """
+        deadline = time.monotonic() + _PATIENCE
+        while True:
+            try:
+                attempt()
+            except SlurmError as error:
+                self._children.check()
+                if time.monotonic() > deadline:
+                    raise SlurmError(
+                        f"{name} did not answer in {_PATIENCE:g} s: {error}; see {self.folder}"
+                    ) from error
+                time.sleep(_INTERVAL)
+            else:
+                return

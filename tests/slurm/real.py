@@ -1,0 +1,84 @@
+"""A real Slurm for tests: the bridge to it, and commitments from its records alone."""
+
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+
+from allocator.fairness.policies import create
+from allocator.slurm.bridge import Bridge, BridgeSettings, Cycle
+from allocator.slurm.client import SlurmClient
+from allocator.slurm.state import StateSettings
+from frameworks.local_slurm.cluster import LocalSlurm, missing_programs
+from tests.slurm.separate import Held, commitments
+
+USERS = ("games", "man", "news")
+"""Users that each Debian has; the jobs of the tests belong to them."""
+ZONE = datetime.now().astimezone().tzinfo
+"""The time zone of this machine, in which jobcomp writes its times."""
+
+
+def why_not(*, accounting: bool = False) -> str | None:
+    """Return why a real Slurm cannot run here; None if it can."""
+    if missing_programs(accounting=accounting):
+        return "Slurm is not installed"
+    if os.geteuid() != 0:
+        return "only root can start a Slurm whose jobs belong to several users"
+    return None
+
+
+def bridge_to(slurm: LocalSlurm, half_life: float, since: float, **changes: object) -> Bridge:
+    """Return a bridge that sets site factors, and settles changes after a minute."""
+    assert ZONE is not None
+    settings = {"dry_run": False, "nodes_every": 1.0, "jobcomp": slurm.jobcomp, "zone": ZONE}
+    state = StateSettings(create("sdrf", {"half_life": half_life}), lag=60.0)
+    return Bridge(
+        SlurmClient(slurm.environment, timeout=20.0),
+        BridgeSettings(state, **(settings | changes)),  # type: ignore[arg-type]
+        since,
+    )
+
+
+def poll_until(bridge: Bridge, done: Callable[[Cycle], bool], seconds: float) -> Cycle:
+    """Poll until a condition holds; fail after some seconds."""
+    deadline = time.monotonic() + seconds
+    while not done(cycle := bridge.poll()):
+        assert time.monotonic() < deadline, f"not reached within {seconds} s"
+        time.sleep(0.5)
+    return cycle
+
+
+def from_jobcomp(
+    file: Path,
+    known: Mapping[str, float],
+    capacities: Sequence[tuple[float, Mapping[str, float]]],
+    half_life: float,
+    until: float,
+) -> dict[str, dict[str, float]]:
+    """Compute commitments from the file of jobcomp alone.
+
+    Users that are not known from an earlier time count from their first submission.
+    """
+    held: dict[tuple[str, float], Held] = {}
+    joined = dict(known)
+    for line in file.read_text().splitlines():
+        fields = dict(part.split("=", 1) for part in line.split(" ") if "=" in part)
+        user = fields["UserId"].split("(")[0]
+        joined[user] = min(joined.get(user, until), _seconds(fields["SubmitTime"]))
+        amounts = dict(part.split("=") for part in fields["Tres"].split(","))
+        resources = {"cpus": float(fields["ProcCnt"]), "mem": _mebibytes(amounts["mem"])}
+        start, end = _seconds(fields["StartTime"]), _seconds(fields["EndTime"])
+        # A controller that crashed has forgotten the end, so the job ends once more.
+        attempt = held.get((fields["JobId"], start))
+        latest = end if attempt is None else max(attempt.end, end)
+        held[fields["JobId"], start] = Held(user, start, latest, resources)
+    return commitments(held.values(), joined, capacities, half_life, until)
+
+
+def _seconds(text: str) -> float:
+    return datetime.fromisoformat(text).replace(tzinfo=ZONE).timestamp()
+
+
+def _mebibytes(text: str) -> float:
+    return float(text[:-1]) * {"M": 1.0, "G": 1024.0}[text[-1]]

@@ -1,0 +1,135 @@
+"""Commitments stay exact on a real Slurm: failures of either side, and jobs of all kinds."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from allocator.slurm.bridge import Bridge
+from allocator.slurm.client import CommandError
+from frameworks.local_slurm.cluster import LocalSlurm
+from frameworks.local_slurm.configuration import NodeGroup, SlurmSettings
+from tests.slurm.real import bridge_to, from_jobcomp, poll_until, why_not
+
+HALF_LIFE = 15.0
+PLAIN = ("games", "man", "news")
+"""Users whose jobs are never suspended and never change size."""
+SPECIAL = "mail"
+CAPACITY = {"cpus": 160.0, "mem": 240_000.0}
+SETTINGS = SlurmSettings(
+    nodes=(NodeGroup("n", 4, 40, 60_000),),
+    partitions={"main": "ALL", "half": "n[1-2]"},
+    overrides={"SlurmdTimeout": "5", "MinJobAge": "10"},
+)
+
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(why_not() is not None, reason=str(why_not())),
+]
+
+
+def test_commitments_equal_those_of_the_records_after_failures_and_jobs_of_all_kinds(
+    tmp_path: Path,
+) -> None:
+    with LocalSlurm(tmp_path / "slurm", SETTINGS) as slurm:
+        began = float(int(time.time()))
+        users = dict.fromkeys((*PLAIN, SPECIAL), began)
+        bridge = bridge_to(slurm, HALF_LIFE, began, min_job_age=10.0)
+        bridge.state.restore({(user,): ({}, 0.0) for user in users})
+        bridge.poll()
+        special = submit_all_kinds(slurm)
+        poll_until(bridge, lambda _: special.keys() <= running(bridge, special), 20.0)
+
+        # A resize and a suspension, and a requeued job that starts again.
+        slurm.run("scontrol", "update", f"jobid={special['resized']}", "numnodes=1")
+        slurm.run("scontrol", "suspend", str(special["suspended"]))
+        slurm.run("scontrol", "requeue", str(special["requeued"]))
+        bridge.poll()
+        time.sleep(2.0)
+        slurm.run("scontrol", "resume", str(special["suspended"]))
+        bridge.poll()
+
+        # The controller is killed, and comes back after jobs have ended. It saves its state after
+        # at most five seconds; what is newer is lost, also the ids of jobs.
+        for _ in range(6):
+            bridge.poll()
+            time.sleep(1.0)
+        slurm.kill_controller()
+        with pytest.raises(CommandError):
+            bridge.poll()
+        time.sleep(3.0)
+        slurm.start_controller()
+        bridge.poll()
+
+        # Longshare is killed. It comes back from stored commitments after Slurm has forgotten jobs.
+        bridge.state.settle(bridge.state.observed - 5.0)
+        stored = bridge.state.settled
+        since = stored.now
+        commitments = {path: stored.commitments(path) for path in stored.users()}
+        observed = bridge.state.findings
+        time.sleep(14.0)
+        bridge = bridge_to(slurm, HALF_LIFE, since, min_job_age=10.0)
+        bridge.state.restore(commitments)
+        bridge.poll()
+
+        fail_node(slurm, bridge)
+        for user in users:
+            slurm.run("scancel", f"--user={user}")
+        poll_until(bridge, lambda _: not bridge.state.running, 30.0)
+        time.sleep(2.0)
+        until = float(int(time.time()))
+        bridge.poll()
+        bridge.state.settle(until)
+        expected = from_jobcomp(slurm.jobcomp, users, capacities(bridge, began), HALF_LIFE, until)
+    assert not observed.late
+    assert not bridge.state.findings.late
+    assert not bridge.state.findings.lost
+    settled = bridge.state.settled
+    for user in PLAIN:
+        ours = settled.commitments((user,))[0]
+        assert ours == pytest.approx(expected[user], abs=1e-9), user
+    # jobcomp knows no suspension, and the start of a job whose size changed; see docs/slurm.md.
+    ours = settled.commitments((SPECIAL,))[0]
+    assert ours["cpus"] == pytest.approx(expected[SPECIAL]["cpus"], abs=0.03)
+
+
+def submit_all_kinds(slurm: LocalSlurm) -> dict[str, int]:
+    """Submit jobs of all kinds, and return the jobs that are changed later."""
+    short, long = "sleep $((4 + SLURM_JOB_ID % 7))", "sleep 60"
+    changed = {
+        "requeued": slurm.submit("--requeue", "--mem=100", user="news", script=long),
+        "resized": slurm.submit("--nodes=2", "--ntasks=4", "--mem=200", user=SPECIAL, script=long),
+        "suspended": slurm.submit("--cpus-per-task=6", "--mem=300", user=SPECIAL, script=long),
+    }
+    slurm.submit("--cpus-per-task=4", "--mem=400", "--array=1-20%8", user="games", script=short)
+    slurm.submit("--cpus-per-task=8", "--mem-per-cpu=100", "--array=1-30", user="man", script=short)
+    slurm.submit("--partition=half,main", "--exclusive", user="news", script=short)
+    slurm.submit("--ntasks=2", "--mem=10", ":", "--ntasks=9", "--mem=20", user="news", script=short)
+    held = slurm.submit("--hold", user="games", script=short)
+    slurm.submit(f"--dependency=afterok:{held}", user="man", script=short)
+    slurm.submit("--begin=now+1hour", user="man", script=short)
+    slurm.run("scancel", str(slurm.submit("--hold", user="news", script=short)))
+    on_n4 = ("--nodelist=n4", "--mem=100", "--no-requeue")
+    slurm.submit(*on_n4, "--cpus-per-task=5", user="games", script=long)
+    slurm.submit("--nodelist=n4", "--mem=100", "--requeue", user="man", script=long)
+    return changed
+
+
+def fail_node(slurm: LocalSlurm, bridge: Bridge) -> None:
+    """Kill a node with its jobs until the bridge has seen that it is down, then start it again."""
+    slurm.kill_node("n4")
+    poll_until(bridge, lambda _: not bridge.state.nodes["n4"].counts, 30.0)
+    slurm.start_node("n4")
+    poll_until(bridge, lambda _: bridge.state.nodes["n4"].counts, 30.0)
+
+
+def running(bridge: Bridge, jobs: dict[str, int]) -> set[str]:
+    """Return the names of the jobs that were running at the latest poll."""
+    numbers = {seen.job.number for seen in bridge.state.seen() if seen.job.state == "RUNNING"}
+    return {name for name, number in jobs.items() if number in numbers}
+
+
+def capacities(bridge: Bridge, began: float) -> list[tuple[float, dict[str, float]]]:
+    """Return the capacity of the cluster from each time on, as the bridge saw its changes."""
+    changes = [(time, capacity.to_doubles()) for time, capacity in bridge.state.capacities]
+    return [(began, CAPACITY), *changes]

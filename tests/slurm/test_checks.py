@@ -1,0 +1,87 @@
+"""Each setting that keeps Slurm from following the order is found."""
+
+from collections.abc import Mapping
+
+import pytest
+
+from allocator.slurm.checks import SettingFinding, check_configuration
+from allocator.slurm.jobs import ShapeError
+from allocator.slurm.users import Associations, read_associations
+
+GOOD = {
+    "PriorityType": "priority/multifactor",
+    "SchedulerType": "sched/backfill",
+    "PrioritySiteFactorPlugin": "(null)",
+    "PriorityWeightAge": "0",
+    "PriorityFlags": "",
+    "MinJobAge": "300 sec",
+    "AccountingStorageType": "accounting_storage/slurmdbd",
+    "AccountingStorageTRES": "cpu,mem,energy,node,billing,gres/gpu",
+    "GresTypes": "gpu",
+}
+
+
+def check(
+    partitions: str = "", *, rights: bool = True, changes: Mapping[str, str] = {}
+) -> list[SettingFinding]:
+    return check_configuration(GOOD | dict(changes), partitions, user_key="tree", rights=rights)
+
+
+def test_a_good_configuration_has_no_findings() -> None:
+    assert check() == []
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "kind"),
+    [
+        ("PriorityType", "priority/basic", "problem"),
+        ("SchedulerType", "sched/builtin", "problem"),
+        ("PriorityFlags", "INCR_ONLY", "problem"),
+        ("PrioritySiteFactorPlugin", "site_factor/own", "problem"),
+        ("PriorityWeightAge", "900000", "warning"),
+        ("PriorityWeightAge", "1000", "note"),
+        ("PriorityWeightTRES", "CPU=1000", "warning"),
+        ("MinJobAge", "5 sec", "warning"),
+        ("AccountingStorageTRES", "cpu,mem", "warning"),
+        ("PreemptType", "preempt/qos", "note"),
+    ],
+)
+def test_a_harmful_setting_is_named_with_its_value(setting: str, value: str, kind: str) -> None:
+    (finding,) = check(changes={setting: value})
+    assert finding.kind == kind
+    assert finding.setting.startswith(f"{setting}=")
+    assert finding.advice.endswith(".")
+
+
+def test_without_records_and_rights_both_are_told_problems_first() -> None:
+    findings = check(rights=False, changes={"AccountingStorageType": "accounting_storage/none"})
+    assert [finding.kind for finding in findings] == ["problem", "warning", "warning"]
+    assert findings[0].setting == "AdminLevel"
+
+
+def test_partitions_of_different_tiers_are_told() -> None:
+    partitions = (
+        "PartitionName=a Nodes=n1 PriorityTier=1 State=UP\n"
+        "PartitionName=b Nodes=n1 PriorityTier=5 State=UP\n"
+    )
+    (finding,) = check(partitions)
+    assert finding.setting == "PriorityTier (a: 1, b: 5)"
+
+
+def test_associations_form_a_tree_with_shares() -> None:
+    text = (
+        "root||||".replace("||||", "|||1")
+        + "\nroot|root||1\nphys||root|3\nlab||phys|2\nlab|ann||5\n"
+    )
+    tree = read_associations(text)
+    assert tree.path("lab") == ("phys", "lab")
+    assert tree.weights("tree") == {
+        ("root", "root"): 1.0,
+        ("phys",): 3.0,
+        ("phys", "lab"): 2.0,
+        ("phys", "lab", "ann"): 5.0,
+    }
+    assert tree.weights("account") == {("phys",): 3.0, ("lab",): 2.0}
+    assert Associations().path("") == ("(no account)",)
+    with pytest.raises(ShapeError, match="the share 'x' is no number"):
+        read_associations("phys||root|x")

@@ -1,0 +1,74 @@
+"""The commands `longshare slurm …` on a real Slurm."""
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from allocator.cli import app
+from frameworks.local_slurm.cluster import LocalSlurm
+from frameworks.local_slurm.configuration import NodeGroup, SlurmSettings
+from tests.slurm.real import bridge_to, why_not
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(why_not() is not None, reason=str(why_not())),
+]
+
+
+@pytest.fixture(scope="module")
+def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalSlurm]:
+    settings = SlurmSettings(nodes=(NodeGroup("n", 1, 4, 1000),))
+    with LocalSlurm(tmp_path_factory.mktemp("slurm") / "slurm", settings) as running:
+        running.submit("--ntasks=4", "--mem=10", user="games", script="sleep 100")
+        running.submit("--ntasks=4", "--mem=10", "--array=1-3", user="games")
+        running.submit("--ntasks=2", "--mem=10", user="man")
+        running.submit("--hold", "--mem=10", user="man")
+        bridge = bridge_to(running, 10.0, 0.0)
+        while not bridge.poll().tree.capacity or not bridge.state.running:
+            pass
+        yield running
+
+
+def run(slurm: LocalSlurm, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> Result:
+    monkeypatch.setenv("SLURM_CONF", slurm.environment["SLURM_CONF"])
+    return CliRunner().invoke(app, ["slurm", *arguments])
+
+
+def test_check_finds_no_problem_in_a_slurm_that_follows_the_order(
+    slurm: LocalSlurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = run(slurm, monkeypatch, "check", "--json")
+    assert result.exit_code == 0
+    assert json.loads(result.output) == []
+    assert "will follow the order" in run(slurm, monkeypatch, "check").output
+
+
+def test_order_shows_the_first_jobs_and_changes_nothing(
+    slurm: LocalSlurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = slurm.run("sprio", "--noheader", "--format=%i %S")
+    result = run(slurm, monkeypatch, "order", "--json", "--history", "1h")
+    answer = json.loads(result.stdout)
+    assert [job["user"] for job in answer["jobs"]] == ["man", "games", "games", "games"]
+    assert answer["passed_over"] == {"JobHeldUser": 1}
+    table = run(slurm, monkeypatch, "order", "--history", "1h").output
+    assert "passed over, because of JobHeldUser" in table
+    assert slurm.run("sprio", "--noheader", "--format=%i %S") == before
+
+
+def test_reset_takes_back_our_site_factors_and_keeps_those_of_others(
+    slurm: LocalSlurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bridge = bridge_to(slurm, 10.0, 0.0)
+    bridge.poll()
+    jobs = (seen.job for seen in bridge.state.pending)
+    pending = next(job.number for job in jobs if job.user == "man" and job.reason != "JobHeldUser")
+    slurm.run("scontrol", "update", f"jobid={pending}", "sitefactor=12345")
+    cycle = bridge.poll()
+    assert cycle.foreign == [str(pending)]
+    result = run(slurm, monkeypatch, "reset")
+    assert result.exit_code == 0, result.output
+    factors = bridge.client.site_factors()
+    assert factors == {str(pending): 12345}

@@ -1,0 +1,169 @@
+"""Readers of Slurm's output: known fields are read exactly, unknown ones are errors by name."""
+
+import pytest
+
+from allocator.fairness.quantities import Quantities
+from allocator.slurm.jobs import (
+    JOB_COLUMNS,
+    Job,
+    JobDetail,
+    JobReader,
+    ShapeError,
+    array_limit,
+    array_tasks,
+    read_details,
+    read_nodes,
+    reason_code,
+)
+
+PENDING = (
+    "0:00|13|13|1-3,6-9%2|N/A|games|phys|gpu,main|normal|PENDING|999|0|1795707788|1795707788|"
+    "1827243789|NONE|N/A|0|cpu=2,mem=62.50G,node=1,billing=1,gres/gpu=2,gres/gpu:a100=2|Priority"
+)
+RUNNING = (
+    "1-02:03:04|4|4|N/A|N/A|man|(null)|main|(null)|RUNNING|1|0|1795707933|1795707933|1795707933|"
+    "1827243933|N/A|0|cpu=1,mem=1G,node=1,billing=1|None"
+)
+NODE = (
+    "NodeName=n4 Arch=x86_64 CPUAlloc=3 CPUTot=40 Gres=gpu:a100:4 OS=Linux 6.18 #1 SMP @0  "
+    "RealMemory=60000 State=DOWN*+DRAIN+NOT_RESPONDING ThreadsPerCore=1 Partitions=main,all  "
+    "CfgTRES=cpu=40,mem=60000M,billing=40,gres/gpu=4 AllocTRES= "
+    "Reason=Not responding, see [ticket] [root@1795707968]"
+)
+
+
+def read(*lines: str) -> list[Job]:
+    return [seen.job for seen in JobReader().read("\n".join(lines))]
+
+
+def changed(line: str, **fields: str) -> str:
+    texts = dict(zip(JOB_COLUMNS, line.split("|", len(JOB_COLUMNS) - 1), strict=True))
+    unknown = {name.replace("_", "-"): text for name, text in fields.items()}
+    return "|".join((texts | unknown).values())
+
+
+def test_a_pending_array_has_tasks_a_request_and_no_start() -> None:
+    (job,) = read(PENDING)
+    assert (job.number, job.array, job.tasks) == (13, 13, "1-3,6-9%2")
+    assert (job.user, job.account, job.partitions) == ("games", "phys", ("gpu", "main"))
+    assert (job.submitted, job.started, job.ended) == (1795707788.0, None, None)
+    assert job.quantities == Quantities.parse("cpus:2;mem:64000;gpus:2")
+    assert job.pending
+
+
+def test_a_running_job_has_a_start_but_its_planned_end_is_no_end() -> None:
+    (seen,) = JobReader().read(RUNNING)
+    assert (seen.job.started, seen.job.ended, seen.ran) == (1795707933.0, None, 93784.0)
+    assert (seen.job.account, seen.job.tasks, seen.job.heterogeneous) == ("", "", 0)
+
+
+def test_unchanged_lines_yield_the_same_objects_although_time_passes() -> None:
+    reader = JobReader()
+    (before,) = reader.read(RUNNING)
+    (after,) = reader.read(RUNNING.replace("1-02:03:04", "1-02:03:14"))
+    assert after.job is before.job
+    assert after.ran == before.ran + 10
+
+
+def test_tasks_of_one_record_in_several_lines_are_one_job() -> None:
+    lines = [changed(PENDING, arraytaskid=task) for task in ("1", "2", "9")]
+    split = changed(PENDING, jobid="18", arraytaskid="4")
+    record, task = sorted(read(*lines, split), key=lambda job: job.number)
+    assert list(array_tasks(record.tasks)) == [1, 2, 9]
+    assert (task.number, task.array, task.tasks) == (18, 13, "4")
+
+
+def test_a_requeued_job_that_completes_ended_at_the_start_that_slurm_shows() -> None:
+    line = changed(RUNNING, state="COMPLETING", endtime="NONE", starttime="1795707999")
+    (job,) = read(line)
+    assert (job.started, job.ended, job.submitted) == (None, None, 1795707999.0)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"state": "FROZEN"}, "job 4: the state 'FROZEN' is unknown"),
+        ({"starttime": "2026-11-26T10:00:00"}, "job 4: starttime is '2026-11-26T10:00:00', not"),
+        ({"starttime": "N/A"}, "job 4: starttime is 'N/A'"),
+        ({"submittime": "N/A"}, "job 4: submittime is 'N/A'"),
+        ({"restartcnt": "many"}, "job 4: restartcnt is 'many', not a number"),
+        ({"tres_alloc": "4 cores"}, "job 4: tres-alloc: trackable resources are no list"),
+        ({"timeused": "long"}, "timeused is no duration"),
+    ],
+)
+def test_an_unknown_form_is_an_error_that_names_the_field(
+    fields: dict[str, str], message: str
+) -> None:
+    with pytest.raises(ShapeError, match=message):
+        read(changed(RUNNING, **fields))
+
+
+def test_a_missing_column_is_an_error_that_shows_the_line() -> None:
+    with pytest.raises(ShapeError, match="19 columns instead of 20"):
+        read(RUNNING.rpartition("|")[0])
+
+
+def test_a_reason_may_contain_any_character() -> None:
+    (job,) = read(changed(PENDING, reason="ReqNodeNotAvail, UnavailableNodes:n[1|4]"))
+    assert job.reason == "ReqNodeNotAvail"
+    assert reason_code("(launch failed requeued held)") == "launch"
+    assert reason_code("") == "None"
+
+
+def test_task_ids_of_arrays() -> None:
+    assert list(array_tasks("1,4-8:2%3")) == [1, 4, 6, 8]
+    assert list(array_tasks("3-5,9,17...")) == [3, 4, 5, 9, 17]
+    assert array_limit("1-9%4") == 4
+    assert array_limit("1-9") is None
+    with pytest.raises(ShapeError, match="task ids"):
+        list(array_tasks("a-b"))
+
+
+def test_details_have_times_of_suspensions_and_changes_of_size() -> None:
+    text = (
+        "JobId=3 JobName=x ResizeTime=1795707939 StartTime=1795707933 "
+        "SuspendTime=1795707942 SecsPreSuspend=6 LastSchedEval=1795707933\n"
+        "JobId=4 JobName=SuspendTime=9 SuspendTime=None SecsPreSuspend=0\n"
+    )
+    details = read_details(text)
+    assert details[3] == JobDetail(1795707942.0, 6.0, 1795707939.0)
+    with pytest.raises(ShapeError, match="job 5: the field SuspendTime is missing"):
+        read_details("JobId=5 SecsPreSuspend=0")
+
+
+def test_a_node_has_resources_partitions_and_the_time_of_its_reason() -> None:
+    (node,) = read_nodes(NODE)
+    assert (node.name, node.state) == ("n4", "DOWN")
+    assert node.quantities == Quantities.parse("cpus:40;mem:60000;gpus:4")
+    assert (node.partitions, node.changed) == (("main", "all"), 1795707968.0)
+
+
+@pytest.mark.parametrize(
+    ("state", "counts"),
+    [
+        ("IDLE", True), ("MIXED+NOT_RESPONDING", True), ("ALLOCATED+DRAIN", True),
+        ("IDLE+DRAIN", False), ("DOWN", False), ("DOWN+CLOUD", False), ("FUTURE", False),
+        ("IDLE+CLOUD+POWERED_DOWN", True),
+    ],
+)  # fmt: skip
+def test_a_node_counts_while_it_runs_or_may_start_jobs(
+    state: str,
+    counts: bool,  # noqa: FBT001 - a parameter of the test
+) -> None:
+    (node,) = read_nodes(NODE.replace("DOWN*+DRAIN+NOT_RESPONDING", state))
+    assert node.counts == counts
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("State=DOWN*+DRAIN+NOT_RESPONDING", "State=ASLEEP", "node n4: the State 'ASLEEP'"),
+        ("CfgTRES=", "Cfg=", "node n4: the field CfgTRES is missing"),
+        ("cpu=40,", "cpu=some,", "node n4: CfgTRES: cpus are no number"),
+    ],
+)
+def test_an_unknown_form_of_a_node_is_an_error_that_names_the_field(
+    old: str, new: str, message: str
+) -> None:
+    with pytest.raises(ShapeError, match=message):
+        read_nodes(NODE.replace(old, new))

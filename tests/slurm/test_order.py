@@ -1,0 +1,172 @@
+"""The order of pending jobs follows progressive filling, and passes over jobs that cannot start."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from allocator.fairness.policies import create
+from allocator.fairness.quantities import Quantities
+from allocator.slurm.jobs import ClusterNode, Job
+from allocator.slurm.order import Order, order_jobs
+from allocator.slurm.shares import ShareTree
+from allocator.slurm.timelines import NOTHING, UserPath
+from allocator.users.settings import UserSettings
+
+CAPACITY = Quantities.parse("cpus:100;mem:10000;gpus:8")
+NODES = {
+    "n1": ClusterNode("n1", "IDLE", frozenset(), CAPACITY, ("main",), None),
+    "m1": ClusterNode("m1", "IDLE", frozenset(), CAPACITY, ("other",), None),
+}
+
+
+def job(number: int, user: str, **changes: object) -> Job:
+    plain = Job(
+        number=number, array=number, tasks="", heterogeneous=0, user=user, account="",
+        partitions=("main",), qos="", state="PENDING", reason="Priority", priority=1, nice=0,
+        submitted=0.0, eligible=0.0, started=None, ended=None, resized=False, restarts=0,
+        quantities=Quantities.parse("cpus:4;mem:100"),
+    )  # fmt: skip
+    return replace(plain, **changes)  # type: ignore[arg-type]
+
+
+def tree(users: dict[UserPath, str], policy: str = "sdrf") -> ShareTree:
+    parameters = {"half_life": 60} if policy == "sdrf" else {}
+    shares = ShareTree(UserSettings(create(policy, parameters), tree=True), 0.0)
+    shares.set_capacity(CAPACITY)
+    for path, held in users.items():
+        shares.add(path)
+        shares.change(path, NOTHING, Quantities.parse(held))
+    shares.advance(30.0)
+    return shares
+
+
+def ordered(shares: ShareTree, jobs: list[Job], **options: int) -> Order:
+    return order_jobs(
+        shares,
+        [(waiting, (waiting.user,)) for waiting in jobs],
+        {},
+        NODES,
+        {},
+        ahead=options.get("ahead", 100),
+        tasks_ahead=options.get("tasks_ahead", 100),
+    )
+
+
+def targets(order: Order) -> list[str]:
+    return [placed.target for placed in order.placed]
+
+
+demands = st.sampled_from(["cpus:1;mem:100", "cpus:8;mem:50", "cpus:2;mem:900"])
+held = st.sampled_from(["", "cpus:3;mem:10", "cpus:30;mem:500", "cpus:5;mem:4000"])
+
+
+@settings(max_examples=60)
+@given(
+    st.sampled_from(["sdrf", "drf", "dynamic-drf"]),
+    st.lists(held, min_size=3, max_size=3),
+    st.lists(st.tuples(st.sampled_from("abc"), demands), max_size=25),
+)
+def test_users_take_turns_as_in_progressive_filling(
+    policy: str, allocations: list[str], wanted: list[tuple[str, str]]
+) -> None:
+    shares = tree({(name,): text for name, text in zip("abc", allocations, strict=True)}, policy)
+    jobs = [
+        job(number, user, quantities=Quantities.parse(demand))
+        for number, (user, demand) in enumerate(wanted, 1)
+    ]
+    pool = shares.pools[()].twin()
+    queues = {name: [waiting for waiting in jobs if waiting.user == name] for name in "abc"}
+    expected = []
+    while any(queues.values()):
+        for name, queue in queues.items():
+            pool.set_active(name, bool(queue))
+        first = next(iter(pool))
+        waiting = queues[first].pop(0)
+        expected.append(str(waiting.number))
+        pool.allocate(first, waiting.quantities)
+    assert targets(ordered(shares, jobs)) == expected
+
+
+def test_tasks_of_arrays_take_turns_with_other_users() -> None:
+    shares = tree({("a",): "", ("b",): ""})
+    jobs = [job(10, "a", tasks="0-9"), job(20, "b", tasks="3,7-8%2")]
+    assert targets(ordered(shares, jobs))[:5] == ["10_0", "20_3", "10_1", "20_7", "10_2"]
+    assert "20_8" not in targets(ordered(shares, jobs)), "only two tasks may run at a time"
+    assert targets(ordered(shares, jobs, tasks_ahead=1)) == ["10_0", "20_3"]
+
+
+def test_a_heterogeneous_job_takes_one_turn_for_all_components() -> None:
+    shares = tree({("a",): "", ("b",): ""})
+    jobs = [
+        job(1, "a", heterogeneous=1, quantities=Quantities.parse("cpus:2")),
+        job(2, "a", heterogeneous=1, quantities=Quantities.parse("cpus:60")),
+        *(job(number, "b") for number in range(3, 20)),
+        job(30, "a"),
+    ]
+    placed = targets(ordered(shares, jobs))
+    assert placed[:2] == ["1", "2"]
+    assert placed.index("30") > placed.index("17"), "a has had 62 cores, b only 60"
+
+
+@pytest.mark.parametrize("reason", ["Dependency", "JobHeldUser", "BeginTime", "AssocMaxJobsLimit"])
+def test_a_job_that_cannot_start_is_passed_over_and_holds_nobody_back(reason: str) -> None:
+    shares = tree({("a",): "", ("b",): "cpus:50"})
+    order = ordered(shares, [job(1, "a", reason=reason), job(2, "a"), job(3, "b")])
+    assert targets(order) == ["2", "3"]
+    assert order.passed_over == {reason: 1}
+
+
+def test_a_job_that_waits_for_a_common_limit_keeps_its_place_without_counting_as_started() -> None:
+    shares = tree({("a",): "", ("b",): ""})
+    jobs = [job(1, "a", reason="Licenses"), job(2, "a"), job(3, "b"), job(4, "a"), job(5, "b")]
+    assert targets(ordered(shares, jobs)) == ["1", "2", "3", "4", "5"]
+
+
+def test_jobs_that_compete_for_other_resources_do_not_hold_back_jobs_of_their_user() -> None:
+    shares = tree({("a",): "", ("b",): ""})
+    gpus = Quantities.parse("cpus:1;gpus:4")
+    jobs = [job(number, "a", quantities=gpus) for number in range(1, 5)]
+    jobs += [job(10, "a"), job(11, "b")]
+    placed = targets(ordered(shares, jobs))
+    assert placed.index("10") < 3, "a turn with GPUs is no turn with cores"
+
+
+def test_jobs_of_partitions_without_common_nodes_are_ordered_independently() -> None:
+    shares = tree({("a",): "", ("b",): ""})
+    jobs = [job(number, "a") for number in range(1, 6)]
+    jobs += [job(number, "a", partitions=("other",)) for number in range(11, 14)]
+    jobs += [job(20, "b", partitions=("other",))]
+    alone = [waiting for waiting in jobs if waiting.partitions == ("other",)]
+    others = [target for target in targets(ordered(shares, jobs)) if int(target) > 10]
+    assert others == targets(ordered(shares, alone))
+
+
+def test_slurms_own_priorities_order_the_jobs_of_one_user() -> None:
+    shares = tree({("a",): ""})
+    jobs = [job(1, "a", priority=5), job(2, "a", priority=9), job(3, "a", priority=5)]
+    assert targets(ordered(shares, jobs)) == ["2", "1", "3"]
+
+
+def test_accounts_share_before_their_users() -> None:
+    users: dict[UserPath, str] = {("x", "a"): "cpus:40", ("x", "b"): "", ("y", "c"): "cpus:10"}
+    shares = tree(users)
+    paths = {"a": ("x", "a"), "b": ("x", "b"), "c": ("y", "c")}
+    jobs = [job(1, "a"), job(2, "b"), job(3, "c"), job(4, "b")]
+    order = order_jobs(
+        shares,
+        [(waiting, paths[waiting.user]) for waiting in jobs],
+        {},
+        NODES,
+        {},
+        ahead=10,
+        tasks_ahead=10,
+    )
+    assert targets(order) == ["3", "2", "4", "1"], "account y first; inside x, b before a"
+
+
+def test_only_so_many_jobs_as_may_start_are_in_the_order() -> None:
+    shares = tree({("a",): "", ("b",): ""})
+    jobs = [job(number, "ab"[number % 2]) for number in range(1, 50)]
+    assert len(targets(ordered(shares, jobs, ahead=7))) == 7

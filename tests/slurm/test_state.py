@@ -1,0 +1,128 @@
+"""Commitments are exact, however late and however rarely Slurm is read."""
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from allocator.fairness.policies import create
+from allocator.fairness.pool import Pool
+from allocator.fairness.quantities import Quantities
+from allocator.slurm.jobs import ClusterNode
+from allocator.slurm.state import ClusterState, Observation, StateSettings
+from allocator.slurm.timelines import Attempt, Step
+from tests.slurm.truth import TrueJob
+
+POLICY = create("sdrf", {"half_life": 60})
+CAPACITY = Quantities.parse("cpus:40;mem:4000")
+NODES = (ClusterNode("n1", "IDLE", frozenset(), CAPACITY, ("main",), None),)
+LAG = 120.0
+
+
+def cores(number: int) -> Quantities:
+    return Quantities.parse(f"cpus:{number};mem:{number * 37}")
+
+
+def observe(state: ClusterState, jobs: Sequence[TrueJob], now: float) -> None:
+    seen = {job.number: view for job in jobs if (view := job.seen(now)) is not None}
+    listed = [view[0] for view in seen.values()]
+    asked = state.needs_details(now, listed)
+    details = {number: seen[number][1] for number in asked}
+    state.observe(Observation(now, listed, details, NODES))
+
+
+def reference(jobs: Sequence[TrueJob], until: float) -> Pool[str]:
+    """Apply all changes to a pool in order of time, as they truly were."""
+    pool: Pool[str] = Pool(POLICY, capacity=CAPACITY)
+    joined = {job.user: min(j.submitted for j in jobs if j.user == job.user) for job in jobs}
+    changes = [(time, 0, 0, user, Quantities()) for user, time in joined.items()]
+    changes += [
+        (step.time, 1, job.number, job.user, step.quantities)
+        for job in jobs
+        for step in job.changes()
+    ]
+    held: dict[int, Quantities] = {}
+    for time, rank, number, user, quantities in sorted(changes, key=lambda change: change[:3]):
+        if time > until:
+            break
+        pool.advance(time)
+        if rank == 0:
+            pool.add(user)
+        else:
+            pool.release(user, held.pop(number, Quantities()))
+            pool.allocate(user, quantities)
+            held[number] = quantities
+    pool.advance(until)
+    return pool
+
+
+@st.composite
+def attempts(draw: st.DrawFn, since: float) -> list[Attempt]:
+    result = []
+    time = since
+    for _ in range(draw(st.integers(1, 3))):
+        start = time + draw(st.integers(0, 60))
+        end = start + draw(st.integers(1, 200))
+        inner = sorted(draw(st.sets(st.integers(int(start) + 1, int(end)), max_size=3)))
+        attempt = Attempt(start, [Step(start, cores(draw(st.integers(1, 9))))], [], end)
+        kind = draw(st.sampled_from(["plain", "resized", "suspended"]))
+        if kind == "resized" and inner and inner[0] < end:
+            attempt.sizes.append(Step(float(inner[0]), cores(draw(st.integers(1, 9)))))
+        if kind == "suspended" and len(inner) > 1 and inner[1] < end:
+            attempt.pauses.append((float(inner[0]), float(inner[1])))
+        result.append(attempt)
+        time = end
+    return result
+
+
+@st.composite
+def true_jobs(draw: st.DrawFn) -> list[TrueJob]:
+    jobs = []
+    for number in range(1, draw(st.integers(1, 8)) + 1):
+        submitted = float(draw(st.integers(1, 300)))
+        user = draw(st.sampled_from(["ann", "bob", "cyd"]))
+        jobs.append(TrueJob(number, user, submitted, draw(attempts(submitted))))
+    return jobs
+
+
+def require_exact(state: ClusterState, jobs: Sequence[TrueJob], now: float) -> None:
+    for tree, time in ((state.settled, state.settled.now), (state.present(), now)):
+        pool, exact = tree.pools[()], reference(jobs, time)
+        assert set(pool.users()) == set(exact.users())
+        for user in exact.users():
+            assert pool.held(user) == exact.held(user)
+            none = dict.fromkeys(CAPACITY, 0.0)  # a resource without an entry has no commitment
+            assert none | pool.debts(user)[0] == pytest.approx(
+                none | exact.debts(user)[0], abs=1e-12
+            )
+
+
+def nothing_assumed(state: ClusterState) -> bool:
+    findings = state.findings
+    return not (findings.corrections or findings.late or findings.lost)
+
+
+@settings(max_examples=60)
+@given(true_jobs(), st.lists(st.floats(0.5, 90.0), min_size=8, max_size=20))
+def test_commitments_are_exact_or_the_state_tells_what_it_assumed(
+    jobs: list[TrueJob], gaps: list[float]
+) -> None:
+    state = ClusterState(StateSettings(POLICY, lag=LAG), 0.0)
+    now = 0.5
+    for gap in gaps:
+        observe(state, jobs, now)
+        now += gap
+    observe(state, jobs, now)
+    if nothing_assumed(state):
+        require_exact(state, jobs, now)
+
+
+@settings(max_examples=10)
+@given(true_jobs())
+def test_nothing_is_assumed_if_slurm_is_read_each_second(jobs: list[TrueJob]) -> None:
+    state = ClusterState(StateSettings(POLICY, lag=LAG), 0.0)
+    for now in range(700):
+        observe(state, jobs, now + 0.5)
+    assert nothing_assumed(state)
+    require_exact(state, jobs, 699.5)
