@@ -37,6 +37,7 @@ SHELVES = {
         "how-to/install",
         "how-to/install-the-module",
         "how-to/operate",
+        "how-to/run-beside-slurm",
         "how-to/troubleshoot",
         "how-to/secure",
         "how-to/account",

@@ -16,6 +16,7 @@ from pydantic.fields import FieldInfo
 
 from allocator.fairness import policies
 from allocator.service import config
+from allocator.service.slurm.config import SlurmConfig
 
 DOCS = Path(__file__).parent
 PAGES = [
@@ -26,6 +27,7 @@ PAGES = [
         "reference/configuration.md",
         "reference/contract.md",
         "reference/metrics.md",
+        "reference/slurm-configuration.md",
     )
 ]
 _TABLE = re.compile(r"(<!-- table: (.+?) -->\n).*?(?=<!-- end -->)", re.DOTALL)
@@ -49,8 +51,9 @@ def _table(name: str) -> str:
     """Return the table for a mark of the page.
 
     Args:
-        name: `policy.name`, `policy.*`, a section with its parents (`listen.tls`), `modules` and
-            a package of `allocator`, or `program`, a program in `tables` and its arguments.
+        name: `policy.name`, `policy.*`, a section with its parents (`listen.tls`), `slurm` and a
+            section of the service for Slurm, `modules` and a package of `allocator`, or `program`,
+            a program in `tables` and its arguments.
     """
     if name.startswith("program "):
         _, program, *arguments = name.split()
@@ -63,6 +66,8 @@ def _table(name: str) -> str:
     if name == "policy.*":
         return _HEAD_OF_POLICIES + "".join(_of_policies())
     section: type[BaseModel] = config.Config
+    if name.startswith("slurm "):
+        section, name = SlurmConfig, name.split()[1]
     for part in name.split("."):
         section = next(_sections(section.model_fields[part].annotation))
     return _HEAD + "".join(f"| {' | '.join(row)} |\n" for row in _rows(section))

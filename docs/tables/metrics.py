@@ -4,8 +4,14 @@ from typing import Any
 
 from allocator.service.show import mesos_metrics, metrics, user_metrics
 from allocator.service.show.metric_definitions import MetricDefinition, MetricGroup
+from allocator.service.slurm import metrics as slurm_metrics
 
-GROUPS = (*user_metrics.GROUPS, *metrics.GROUPS, *mesos_metrics.GROUPS)
+GROUPS = (
+    *user_metrics.GROUPS,
+    *metrics.GROUPS,
+    *mesos_metrics.GROUPS,
+    *slurm_metrics.GROUPS,
+)
 
 
 def text() -> str:

@@ -3,8 +3,8 @@
 import re
 from pathlib import Path
 
+from allocator.cluster.engine.wording import BRIEFLY
 from allocator.cluster.reasons import REASON_ORDER
-from allocator.service.show.explanations import BRIEFLY
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "troubleshoot.md"
 
