@@ -24,6 +24,7 @@ MESOS_SOURCE ?=
 PROTOBUF_SOURCE ?=
 
 # Of a throw-away Debian: what every real one has.
+SLURM_PARTS := slurmctld,slurmd,slurm-client,munge,slurm-wlm-basic-plugins
 DEBIAN_PARTS := ca-certificates,dbus,iproute2,logrotate,python3,systemd,systemd-sysv
 
 LOCAL_PACKAGES := pyproject.toml packages/pymesos/pyproject.toml packages/pymesos/source.txt
@@ -36,7 +37,7 @@ RELEASE := $(VENV)-release/.installed
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help demo install dev operations test checked compiled quick docs bench counts reproduce evidence dist roles fuzz hostile crashes sanitize proto lock
-.PHONY: packages packages-check clean python world chaos mutants mutation endurance worst release-check versioned-docs ratios flakes language
+.PHONY: packages packages-check slurm-versions clean python world chaos mutants mutation endurance worst release-check versioned-docs ratios flakes language
 
 help: ## show this list
 	@echo "Longshare: long-term fair sharing for Apache Mesos. Start with: make demo"
@@ -104,6 +105,15 @@ packages-check: $(DEV) packages .cache/debian ## build them, then try them in a 
 
 roles: $(DEV) $(OPERATIONS) .cache/debian ## apply Ansible's roles to a throw-away Debian (as root)
 	LONGSHARE_DEBIAN=.cache/debian $(BIN)/pytest --basetemp .cache/roles tests/ansible/test_roles.py $(ARGS)
+
+slurm-versions: $(DEV) .cache/slurm-trixie .cache/slurm-sid ## follow Slurm 24.11 and newer, each in a Debian in a folder (as root)
+	@set -e; for suite in trixie sid; do \
+	  LONGSHARE_SLURM_ROOT=$(CURDIR)/.cache/slurm-$$suite $(BIN)/pytest tests/slurm $(ARGS); done
+
+.cache/slurm-%:
+	@mkdir -p .cache && rm -rf $@.part
+	debootstrap --variant=minbase --include=$(SLURM_PARTS) $* $@.part >/dev/null
+	@mv $@.part $@
 
 .cache/debian:
 	@mkdir -p .cache && rm -rf $@.part

@@ -2,6 +2,7 @@
 
 import os
 import secrets
+import shlex
 import shutil
 import signal
 import subprocess
@@ -23,10 +24,13 @@ from frameworks.local_slurm.configuration import (
 )
 
 _PROGRAMS = ("munged", "slurmctld", "slurmd", "squeue", "scontrol", "sbatch")
+_CLIENTS = ("squeue", "scontrol", "sprio", "sinfo", "sacct", "sacctmgr", "sbatch", "scancel")
 _ACCOUNTING = ("slurmdbd", "mariadbd", "mariadb-install-db", "mariadb")
 _SYSTEM_FOLDERS = "/usr/local/sbin:/usr/sbin:/sbin"
 _PATIENCE = 60.0
 """Seconds in which a daemon must answer after its start."""
+_CANCELLING = 10.0
+"""Seconds in which cancelled jobs should end."""
 _INTERVAL = 0.1
 """Seconds between two attempts to reach a daemon."""
 
@@ -58,10 +62,16 @@ class LocalSlurm:
     Args:
         folder: An empty or new folder for configuration, state and logs.
         settings: Nodes, partitions and other settings.
+        root: A folder with a Debian, whose Slurm is started, so that other versions can be tried.
+            None: this machine's Slurm.
     """
 
-    def __init__(self, folder: Path, settings: SlurmSettings | None = None) -> None:
+    def __init__(
+        self, folder: Path, settings: SlurmSettings | None = None, root: Path | None = None
+    ) -> None:
         self.folder = folder.resolve()
+        self._root = root
+        self._mounted: list[Path] = []
         self.settings = SlurmSettings() if settings is None else settings
         self._children = Children(self.folder)
         self._spool: tempfile.TemporaryDirectory[str] | None = None
@@ -71,7 +81,7 @@ class LocalSlurm:
         """Environment of Slurm's client commands for this Slurm."""
         return {
             **{name: value for name, value in os.environ.items() if "SLURM" not in name},
-            "PATH": _search_path(),
+            "PATH": f"{self.folder / 'bin'}:{_search_path()}",
             "SLURM_CONF": str(self._conf),
         }
 
@@ -110,9 +120,8 @@ class LocalSlurm:
         Raises:
             SlurmError: The command failed; the message has its standard error.
         """
-        program = shutil.which(command[0], path=_search_path()) or command[0]
         ended = subprocess.run(  # noqa: S603 - commands of the installed Slurm
-            [program, *command[1:]],
+            self._command(*command),
             env=self.environment,
             input=text,
             capture_output=True,
@@ -154,6 +163,8 @@ class LocalSlurm:
 
     def stop(self) -> None:
         """Stop all daemons, then kill the remaining processes of jobs."""
+        if self._root is not None:
+            self._cancel_jobs()  # processes of newer versions do not have the marker
         self._children.stop()
         marker = f"SLURM_CONF={self._conf}".encode()
         for process in Path("/proc").iterdir():
@@ -163,8 +174,26 @@ class LocalSlurm:
                         os.kill(int(process.name), signal.SIGKILL)
                 except (OSError, ValueError):
                     continue  # the process has ended
+        for place in reversed(self._mounted):
+            subprocess.run(["umount", "--lazy", place], check=True)  # noqa: S603, S607
+        self._mounted.clear()
         if self._spool is not None:
             self._spool.cleanup()
+
+    def _cancel_jobs(self) -> None:
+        """Cancel all jobs and wait until they have ended, unless the controller is gone."""
+        running = ("squeue", "--noheader", "--states=all", "--format=%A %T")
+        active = {"RUNNING", "COMPLETING", "SUSPENDED", "PENDING"}
+        deadline = time.monotonic() + _CANCELLING
+        try:
+            while time.monotonic() < deadline:
+                jobs = [line.split() for line in self.run(*running).splitlines()]
+                if not (numbers := [number for number, state in jobs if state in active]):
+                    return
+                self.run("scancel", "--quiet", *numbers)
+                time.sleep(_INTERVAL)
+        except SlurmError:
+            return
 
     def _start(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -177,6 +206,7 @@ class LocalSlurm:
         spool.chmod(0o755)
         for name in nodes:
             (spool / name).mkdir(mode=0o755)
+        self._enter_root(spool)
         self._conf.write_text(slurm_conf(self.settings, self.folder, spool, ports))
         (self.folder / "gres.conf").write_text(gres_conf(self.settings, self.folder))
         for group in self.settings.nodes:
@@ -244,14 +274,43 @@ class LocalSlurm:
         self._wait("slurmdbd", lambda: self.run(*add_cluster))
 
     def _start_daemon(self, name: str, program: str, *arguments: str) -> None:
-        path = shutil.which(program, path=_search_path())
-        if path is None:
-            raise SlurmError(f"{program} is not installed")
         variables = (
             f"SLURM_CONF={self._conf}",
             f"MYSQL_UNIX_PORT={self.folder / 'database.socket'}",
         )
-        self._children.start_program(name, "env", *variables, path, *arguments)
+        self._children.start_program(name, "env", *variables, *self._command(program, *arguments))
+
+    def _command(self, program: str, *arguments: str) -> list[str]:
+        """Return the command that runs a program of the installed Slurm, or of the root's.
+
+        Raises:
+            SlurmError: The program is not installed.
+        """
+        if self._root is not None:
+            search = f"PATH={_SYSTEM_FOLDERS}:/usr/local/bin:/usr/bin:/bin"
+            return ["chroot", str(self._root), "env", search, program, *arguments]
+        path = shutil.which(program, path=_search_path())
+        if path is None:
+            raise SlurmError(f"{program} is not installed")
+        return [path, *arguments]
+
+    def _enter_root(self, spool: Path) -> None:
+        """Make this Slurm's folders visible inside the root, and its commands outside of it."""
+        if self._root is None:
+            return
+        # Versions before 23 do not know this value, and find the machine's cgroups on their own.
+        (self.folder / "cgroup.conf").write_text("CgroupPlugin=disabled\n")
+        for place in (Path("/proc"), Path("/sys"), Path("/dev"), self.folder, spool):
+            inside = self._root / place.relative_to("/")
+            inside.mkdir(parents=True, exist_ok=True)
+            subprocess.run(["mount", "--bind", place, inside], check=True)  # noqa: S603, S607
+            self._mounted.append(inside)
+        commands = self.folder / "bin"
+        commands.mkdir()
+        for name in _CLIENTS:
+            wrapper = commands / name
+            wrapper.write_text(f'#!/bin/sh\nexec {shlex.join(self._command(name))} "$@"\n')
+            wrapper.chmod(0o755)
 
     def _wait(self, name: str, attempt: Callable[[], object]) -> None:
         """Repeat an attempt until it succeeds.

@@ -8,7 +8,7 @@ import pytest
 from allocator.slurm.bridge import Bridge
 from allocator.slurm.jobs import array_tasks
 from frameworks.local_slurm.cluster import LocalSlurm
-from tests.slurm.real import USERS, bridge_to, from_jobcomp, why_not
+from tests.slurm.real import ROOT, USERS, bridge_to, from_jobcomp, why_not
 
 HALF_LIFE = 20.0
 """Seconds; jobs are a quarter as long."""
@@ -26,7 +26,7 @@ pytestmark = [
 
 
 def test_newcomers_lead_and_commitments_decay_on_a_real_slurm(tmp_path: Path) -> None:
-    with LocalSlurm(tmp_path / "slurm") as slurm:
+    with LocalSlurm(tmp_path / "slurm", root=ROOT) as slurm:
         began = float(int(time.time()))
         bridge = bridge_to(slurm, HALF_LIFE, began)
         bridge.state.restore({(user,): ({}, 0.0) for user in USERS})

@@ -9,7 +9,7 @@ from allocator.slurm.bridge import Bridge
 from allocator.slurm.client import CommandError
 from frameworks.local_slurm.cluster import LocalSlurm
 from frameworks.local_slurm.configuration import NodeGroup, SlurmSettings
-from tests.slurm.real import bridge_to, from_jobcomp, poll_until, why_not
+from tests.slurm.real import ROOT, bridge_to, from_jobcomp, poll_until, why_not
 
 HALF_LIFE = 15.0
 PLAIN = ("games", "man", "news")
@@ -31,7 +31,7 @@ pytestmark = [
 def test_commitments_equal_those_of_the_records_after_failures_and_jobs_of_all_kinds(
     tmp_path: Path,
 ) -> None:
-    with LocalSlurm(tmp_path / "slurm", SETTINGS) as slurm:
+    with LocalSlurm(tmp_path / "slurm", SETTINGS, ROOT) as slurm:
         began = float(int(time.time()))
         users = dict.fromkeys((*PLAIN, SPECIAL), began)
         bridge = bridge_to(slurm, HALF_LIFE, began, min_job_age=10.0)

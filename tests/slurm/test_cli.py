@@ -9,7 +9,7 @@ from typer.testing import CliRunner, Result
 from allocator.cli import app
 from frameworks.local_slurm.cluster import LocalSlurm
 from frameworks.local_slurm.configuration import NodeGroup, SlurmSettings
-from tests.slurm.real import bridge_to, why_not
+from tests.slurm.real import ROOT, bridge_to, why_not
 
 pytestmark = [
     pytest.mark.slow,
@@ -20,7 +20,7 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalSlurm]:
     settings = SlurmSettings(nodes=(NodeGroup("n", 1, 4, 1000),))
-    with LocalSlurm(tmp_path_factory.mktemp("slurm") / "slurm", settings) as running:
+    with LocalSlurm(tmp_path_factory.mktemp("slurm") / "slurm", settings, ROOT) as running:
         running.submit("--ntasks=4", "--mem=10", user="games", script="sleep 100")
         running.submit("--ntasks=4", "--mem=10", "--array=1-3", user="games")
         running.submit("--ntasks=2", "--mem=10", user="man")
@@ -32,7 +32,8 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalSlurm]:
 
 
 def run(slurm: LocalSlurm, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> Result:
-    monkeypatch.setenv("SLURM_CONF", slurm.environment["SLURM_CONF"])
+    for name in ("SLURM_CONF", "PATH"):
+        monkeypatch.setenv(name, slurm.environment[name])
     return CliRunner().invoke(app, ["slurm", *arguments])
 
 
