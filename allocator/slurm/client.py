@@ -107,7 +107,7 @@ class SlurmClient:
             try:
                 value = int(factor)
             except ValueError:
-                raise ShapeError(f"sprio: the site factor is no number: {line!r}") from None
+                raise ShapeError(f"sprio: the site factor is not a number: {line!r}") from None
             if value:
                 factors[job.strip()] = value
         return factors

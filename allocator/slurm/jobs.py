@@ -387,7 +387,7 @@ def array_tasks(text: str) -> Iterator[int]:
     Slurm cuts long lists off and ends them with `...`; the ids before the cut are yielded.
 
     Raises:
-        ShapeError: The text is no list of task ids.
+        ShapeError: The text is not a list of task ids.
     """
     for part in text.partition("%")[0].split(","):
         if part.strip() in {"", "..."}:

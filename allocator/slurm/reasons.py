@@ -76,7 +76,7 @@ _PREFIXES: tuple[tuple[str, ReasonGroup], ...] = (
 
 BRIEFLY: dict[str, str] = {
     "no_controller": "no answer of slurmctld",
-    "turn": "its turn comes",
+    "turn": "waits for its turn",
     "resources": "waits for resources",
     "licenses": "waits for licences",
     "nodes": "nodes not available",

@@ -80,7 +80,7 @@ def read_accounting(text: str) -> list[Record]:
         if start in NEVER or not resources:
             continue
         if not all(text.isdecimal() for text in (job, submit, start)):
-            raise ShapeError(f"sacct: a job id or a time is no number: {line!r}")
+            raise ShapeError(f"sacct: a job id or a time is not a number: {line!r}")
         # After a change of size, the submission is the time of the change, and the start is not.
         begin = max(float(start), float(submit))
         finish = None if end in NEVER or job_state(state) in RUNNING else float(end)

@@ -56,7 +56,7 @@ def read_associations(text: str) -> Associations:
         text: Rows with the columns `ASSOCIATIONS`, separated by bars.
 
     Raises:
-        ShapeError: A row has other columns, or shares are no number.
+        ShapeError: A row has other columns, or shares are not numbers.
     """
     parents: dict[str, str] = {}
     shares: dict[tuple[str, str], float] = {}
@@ -75,7 +75,7 @@ def read_associations(text: str) -> Associations:
         if share.isdecimal() and int(share):
             shares[account, user] = float(share)
         elif share not in {"parent", "0"}:
-            raise ShapeError(f"sacctmgr, {account}/{user}: the share {share!r} is no number")
+            raise ShapeError(f"sacctmgr, {account}/{user}: the share {share!r} is not a number")
     return Associations(parents, shares)
 
 

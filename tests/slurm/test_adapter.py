@@ -82,10 +82,11 @@ def test_a_user_with_pending_jobs_is_active_and_waits_for_its_turn() -> None:
     slurm.read(200.0, waiting(2, "bob"), waiting(3, "ann"))
     explanation = explained(slurm.adapter, "ann")
     assert explanation.words[0] == (
-        "ann has rank 2 of 2 among all users, and is number 2 of the 2 that have pending jobs."
+        "ann has rank 2 of 2 among all users, and is number 2 of the 2 users that "
+        "have pending jobs."
     )
     assert explanation.words[-1] == (
-        "Its job 3 is pending: its turn comes; Slurm says Priority; bob comes before."
+        "Its job 3 is pending: waits for its turn; Slurm says Priority; bob is served first."
     )
 
 

@@ -83,5 +83,5 @@ def test_associations_form_a_tree_with_shares() -> None:
     }
     assert tree.weights("account") == {("phys",): 3.0, ("lab",): 2.0}
     assert Associations().path("") == ("(no account)",)
-    with pytest.raises(ShapeError, match="the share 'x' is no number"):
+    with pytest.raises(ShapeError, match="the share 'x' is not a number"):
         read_associations("phys||root|x")

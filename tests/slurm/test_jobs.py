@@ -87,8 +87,8 @@ def test_a_requeued_job_that_completes_ended_at_the_start_that_slurm_shows() -> 
         ({"starttime": "N/A"}, "job 4: starttime is 'N/A'"),
         ({"submittime": "N/A"}, "job 4: submittime is 'N/A'"),
         ({"restartcnt": "many"}, "job 4: restartcnt is 'many', not a number"),
-        ({"tres_alloc": "4 cores"}, "job 4: tres-alloc: trackable resources are no list"),
-        ({"timeused": "long"}, "timeused is no duration"),
+        ({"tres_alloc": "4 cores"}, "job 4: tres-alloc: trackable resources are not a list"),
+        ({"timeused": "long"}, "timeused is not a duration"),
     ],
 )
 def test_an_unknown_form_is_an_error_that_names_the_field(
@@ -159,7 +159,7 @@ def test_a_node_counts_while_it_runs_or_may_start_jobs(
     [
         ("State=DOWN*+DRAIN+NOT_RESPONDING", "State=ASLEEP", "node n4: the State 'ASLEEP'"),
         ("CfgTRES=", "Cfg=", "node n4: the field CfgTRES is missing"),
-        ("cpu=40,", "cpu=some,", "node n4: CfgTRES: cpus are no number"),
+        ("cpu=40,", "cpu=some,", "node n4: CfgTRES: cpus are not numbers"),
     ],
 )
 def test_an_unknown_form_of_a_node_is_an_error_that_names_the_field(

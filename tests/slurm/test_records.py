@@ -67,8 +67,8 @@ def test_jobcomp_tells_allocated_cores_and_otherwise_requested_resources() -> No
     ("text", "message"),
     [
         ("1|games|phys|COMPLETED|1|1|2|0", "8 columns instead of JobIDRaw"),
-        ("1|games|phys|COMPLETED|now|1|2|0|cpu=1", "a time is no number"),
-        ("1|games|phys|COMPLETED|1|1|2|0|cpu=x", "job 1: cpus are no number"),
+        ("1|games|phys|COMPLETED|now|1|2|0|cpu=1", "a time is not a number"),
+        ("1|games|phys|COMPLETED|1|1|2|0|cpu=x", "job 1: cpus are not numbers"),
     ],
 )
 def test_an_unknown_form_of_the_accounting_is_an_error(text: str, message: str) -> None:
