@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from allocator.slurm.client import CommandError, SlurmClient, read_tail
 from allocator.slurm.factors import NO_FACTOR, FactorUpdate, is_ours, plan_factors
-from allocator.slurm.jobs import JobReader, read_details, read_nodes
+from allocator.slurm.jobs import Job, JobReader, SeenJob, read_details, read_nodes
 from allocator.slurm.order import Order, order_jobs
 from allocator.slurm.reasons import ReasonGroup, group_of
 from allocator.slurm.records import Record, read_accounting, read_jobcomp
@@ -125,6 +125,8 @@ class Bridge:
         self._apply = apply
         self._reader = JobReader()
         self._nodes_read = self._accounts_read = -1e18
+        self._sent: dict[str, int] = {}
+        """The latest site factors that were set, by job, for jobs that sprio does not list yet."""
         self._starts: deque[int] = deque(maxlen=_REMEMBERED_POLLS)
         """Numbers of jobs that started between the latest polls."""
 
@@ -212,10 +214,15 @@ class Bridge:
             for seen in self.state.seen()
             if seen.job.tasks and seen.job.started is not None and seen.job.ended is None
         )
-        base = {
-            seen.job.number: seen.job.priority - factors.get(str(seen.job.number), 0)
-            for seen in self.state.pending
-        }
+        present = {int(number): factor for number, factor in factors.items() if factor}
+        base = {}
+        for seen in self.state.pending:
+            job = seen.job
+            factor = present.get(job.number)
+            if factor is None and self._sent:
+                factor = self._sent.get(_target(job))
+            if factor:
+                base[job.number] = job.priority - factor
         return order_jobs(
             tree,
             [(seen.job, self.state.path_of(seen)) for seen in self.state.pending],
@@ -235,18 +242,24 @@ class Bridge:
 
     def _write(self, cycle: Cycle, factors: dict[str, int]) -> Cycle:
         """Plan the site factors of a cycle, and set them unless this is a dry run."""
-        targets = {
-            str(seen.job.number): f"{seen.job.array}_{seen.job.tasks}"
-            for seen in self.state.pending
-            if seen.job.tasks.isdecimal()
-        }
-        current = {targets.get(job, job): factor for job, factor in factors.items()}
+        tasks = (seen.job for seen in self.state.pending if seen.job.tasks)
+        targets = {str(job.number): _target(job) for job in tasks}
+        listed = {targets.get(job, job): factor for job, factor in factors.items()}
         wanted = [placed.target for placed in cycle.order.placed]
-        plan = plan_factors(wanted, current, self.settings.updates)
+        unlisted = set(wanted) - listed.keys()
+        self._sent = {job: factor for job, factor in self._sent.items() if job in unlisted}
+        plan = plan_factors(wanted, self._sent | listed, self.settings.updates)
         cycle.updates, cycle.postponed, cycle.foreign = plan
         if not self.settings.dry_run:
             cycle.failures = self.client.set_factors(cycle.updates)
+            if not cycle.failures:
+                self._sent.update(cycle.updates)
         return cycle
+
+
+def _target(job: Job) -> str:
+    """Return the name by which `scontrol` knows a record: `123`, or `100_4` for a single task."""
+    return f"{job.array}_{job.tasks}" if job.tasks.isdecimal() else str(job.number)
 
 
 def take_back_factors(client: SlurmClient) -> int:

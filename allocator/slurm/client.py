@@ -93,9 +93,9 @@ class SlurmClient:
         return self._run("scontrol", "--oneliner", "--all", "show", "nodes")
 
     def site_factors(self) -> dict[str, int]:
-        """Return the site factors of pending jobs by job id, without zeros.
+        """Return the site factors of pending jobs by job id.
 
-        Slurm lists only jobs that may start now.
+        Slurm lists only jobs that may start now, and new jobs only after `PriorityCalcPeriod`.
 
         Raises:
             CommandError: The command failed, for example because Slurm has no multifactor plugin.
@@ -105,11 +105,9 @@ class SlurmClient:
         for line in self._run("sprio", "--noheader", "--format=%i|%S").splitlines():
             job, _, factor = line.strip().partition("|")
             try:
-                value = int(factor)
+                factors[job.strip()] = int(factor)
             except ValueError:
                 raise ShapeError(f"sprio: the site factor is not a number: {line!r}") from None
-            if value:
-                factors[job.strip()] = value
         return factors
 
     def associations(self) -> str:

@@ -124,7 +124,9 @@ def keeps_place(reason: str) -> bool:
 def _own_order(job: Job, base_priorities: Mapping[int, int]) -> tuple[float, ...]:
     time = job.submitted if job.eligible is None else job.eligible
     first_task = next(array_tasks(job.tasks), 0)
-    return (-base_priorities.get(job.number, job.priority), time, job.array, first_task)
+    # Slurm's priorities are at least 1, so a user's `nice` may be hidden in them.
+    base = max(base_priorities.get(job.number, job.priority), 1)
+    return (-base, job.nice, time, job.array, first_task)
 
 
 def _linked_partitions(nodes: Iterable[ClusterNode]) -> dict[str, str]:

@@ -122,7 +122,7 @@ class JobTimeline:
             paused = attempt.paused(now if job.ended is None else job.ended)
             resized = job.resized and job.quantities != attempt.sizes[-1].quantities
         if job.ended is not None:
-            return resized or job.ended - job.started - ran > paused
+            return resized or job.ended - job.started - ran != paused
         return (
             resized
             or job.suspended != suspended

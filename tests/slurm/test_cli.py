@@ -72,4 +72,14 @@ def test_reset_takes_back_our_site_factors_and_keeps_those_of_others(
     result = run(slurm, monkeypatch, "reset")
     assert result.exit_code == 0, result.output
     factors = bridge.client.site_factors()
-    assert factors == {str(pending): 12345}
+    assert {job: factor for job, factor in factors.items() if factor} == {str(pending): 12345}
+
+
+def test_factors_are_sent_once_although_sprio_lists_new_records_late(slurm: LocalSlurm) -> None:
+    slurm.submit("--ntasks=2", "--mem=10", "--array=1-5", "--nice=3", user="news")
+    bridge = bridge_to(slurm, 10.0, 0.0)
+    first = bridge.poll()
+    assert {placed.user for placed in first.order.placed} >= {("news",)}
+    assert bridge.poll().updates == []
+    assert bridge.poll().updates == []
+    slurm.run("scancel", "--user=news")

@@ -149,6 +149,11 @@ def test_slurms_own_priorities_order_the_jobs_of_one_user() -> None:
     assert targets(ordered(shares, jobs)) == ["2", "1", "3"]
 
 
+def test_nice_orders_the_jobs_of_one_user_although_priorities_are_at_least_one() -> None:
+    jobs = [job(1, "a", nice=5), job(2, "a", nice=1), job(3, "a", nice=5, priority=-4)]
+    assert targets(ordered(tree({("a",): ""}), jobs)) == ["2", "1", "3"]
+
+
 def test_accounts_share_before_their_users() -> None:
     users: dict[UserPath, str] = {("x", "a"): "cpus:40", ("x", "b"): "", ("y", "c"): "cpus:10"}
     shares = tree(users)
