@@ -144,6 +144,12 @@ class JobTimeline:
         if job.restarts > self.restarts + (self._current is not None):
             reason = "attempts that were requeued before they were seen"
             corrections.append(Correction(self.number, self.since, job.submitted, reason))
+        requeued = self.open
+        if requeued and requeued.pauses and job.restarts > self.restarts:
+            reason = "the end of a suspension before the job was requeued"
+            if requeued.pauses[-1][1] is None:
+                begin = requeued.pauses[-1][0]
+                corrections.append(Correction(self.number, begin, job.submitted, reason))
         if job.started is None:
             self.close(min(job.submitted, now))
             self.restarts = job.restarts

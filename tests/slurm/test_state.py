@@ -61,12 +61,15 @@ def reference(jobs: Sequence[TrueJob], until: float) -> Pool[str]:
 def attempts(draw: st.DrawFn, since: float) -> list[Attempt]:
     result = []
     time = since
-    for _ in range(draw(st.integers(1, 3))):
+    count = draw(st.integers(1, 3))
+    for number in range(count):
         start = time + draw(st.integers(0, 60))
         end = start + draw(st.integers(1, 200))
         inner = sorted(draw(st.sets(st.integers(int(start) + 1, int(end)), max_size=3)))
         attempt = Attempt(start, [Step(start, cores(draw(st.integers(1, 9))))], [], end)
         kind = draw(st.sampled_from(["plain", "resized", "suspended"]))
+        if number < count - 1:  # Slurm does not show what happened just before a requeue
+            kind = "plain"
         if kind == "resized" and inner and inner[0] < end:
             attempt.sizes.append(Step(float(inner[0]), cores(draw(st.integers(1, 9)))))
         if kind == "suspended" and len(inner) > 1 and inner[1] < end:
