@@ -46,9 +46,9 @@ DEFAULT_HISTORY = "28d"
 
 @slurm_app.command("check")
 def check(*, users: _Users = "user", as_json: _AsJson = False) -> None:
-    """Tell which settings of this Slurm would keep it from following the order.
+    """List the settings of this Slurm that prevent the order.
 
-    Exit code 1: there is a problem, so the order would not be followed.
+    Exit code 1: at least one problem was found.
     """
     from allocator.slurm.checks import check_configuration
     from allocator.slurm.client import CommandError, SlurmClient, may_set_factors
@@ -87,9 +87,9 @@ def order(
     jobs: Annotated[int, typer.Option(min=0, help="Number of jobs to show.")] = 20,
     as_json: _AsJson = False,
 ) -> None:
-    """Show the users in order, and the jobs that would start first. Nothing is changed.
+    """Show the users and the first pending jobs in order, without any change.
 
-    Commitments count from the history that the accounting remembers.
+    Commitments count from the history in the accounting.
     """
     bridge = _bridge(policy, chosen, users, history, jobcomp, dry_run=True)
     cycle = _poll(bridge)

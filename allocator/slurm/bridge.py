@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from allocator.slurm.client import CommandError, SlurmClient, read_tail
 from allocator.slurm.factors import NO_FACTOR, FactorUpdate, is_ours, plan_factors
-from allocator.slurm.jobs import Job, JobReader, SeenJob, read_details, read_nodes
+from allocator.slurm.jobs import Job, JobReader, read_details, read_nodes
 from allocator.slurm.order import Order, order_jobs
 from allocator.slurm.reasons import ReasonGroup, group_of
 from allocator.slurm.records import Record, read_accounting, read_jobcomp

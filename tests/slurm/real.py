@@ -23,7 +23,7 @@ ROOT = Path(os.environ["LONGSHARE_SLURM_ROOT"]) if "LONGSHARE_SLURM_ROOT" in os.
 """A folder with a Debian whose Slurm is tested. None: this machine's Slurm."""
 
 
-def why_not(*, accounting: bool = False) -> str | None:
+def reason_to_skip(*, accounting: bool = False) -> str | None:
     """Return why a real Slurm cannot run here; None if it can."""
     if ROOT is None and missing_programs(accounting=accounting):
         return "Slurm is not installed"

@@ -8,7 +8,7 @@ import pytest
 from allocator.slurm.bridge import Bridge
 from allocator.slurm.jobs import array_tasks
 from frameworks.local_slurm.cluster import LocalSlurm
-from tests.slurm.real import ROOT, USERS, bridge_to, from_jobcomp, why_not
+from tests.slurm.real import ROOT, USERS, bridge_to, from_jobcomp, reason_to_skip
 
 HALF_LIFE = 20.0
 """Seconds; jobs are a quarter as long."""
@@ -21,7 +21,7 @@ Series = dict[float, dict[str, float]]
 
 pytestmark = [
     pytest.mark.long,
-    pytest.mark.skipif(why_not() is not None, reason=str(why_not())),
+    pytest.mark.skipif(reason_to_skip() is not None, reason=str(reason_to_skip())),
 ]
 
 

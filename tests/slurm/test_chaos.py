@@ -9,7 +9,7 @@ from allocator.slurm.bridge import Bridge
 from allocator.slurm.client import CommandError
 from frameworks.local_slurm.cluster import LocalSlurm
 from frameworks.local_slurm.configuration import NodeGroup, SlurmSettings
-from tests.slurm.real import ROOT, bridge_to, from_jobcomp, poll_until, why_not
+from tests.slurm.real import ROOT, bridge_to, from_jobcomp, poll_until, reason_to_skip
 
 HALF_LIFE = 15.0
 PLAIN = ("games", "man", "news")
@@ -24,7 +24,7 @@ SETTINGS = SlurmSettings(
 
 pytestmark = [
     pytest.mark.long,
-    pytest.mark.skipif(why_not() is not None, reason=str(why_not())),
+    pytest.mark.skipif(reason_to_skip() is not None, reason=str(reason_to_skip())),
 ]
 
 

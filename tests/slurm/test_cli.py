@@ -9,11 +9,11 @@ from typer.testing import CliRunner, Result
 from allocator.cli import app
 from frameworks.local_slurm.cluster import LocalSlurm
 from frameworks.local_slurm.configuration import NodeGroup, SlurmSettings
-from tests.slurm.real import ROOT, bridge_to, why_not
+from tests.slurm.real import ROOT, bridge_to, reason_to_skip
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(why_not() is not None, reason=str(why_not())),
+    pytest.mark.skipif(reason_to_skip() is not None, reason=str(reason_to_skip())),
 ]
 
 
