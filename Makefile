@@ -1,6 +1,6 @@
 # Everything a developer types. `make` alone lists it; docs/contributing/development.md tells the reasons.
 
-# The Python that the virtual environment is made from: 3.11, 3.12 or 3.13.
+# The Python that the virtual environment is made from: 3.11 or newer.
 PYTHON ?= python3
 # Where the virtual environment lives; one place per Python.
 VENV ?= .venv
@@ -36,7 +36,7 @@ RELEASE := $(VENV)-release/.installed
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo install dev operations test checked compiled quick docs bench counts reproduce evidence dist roles fuzz hostile crashes sanitize proto lock
+.PHONY: help demo install dev operations test checked compiled quick docs bench counts reproduce evidence dist newer roles fuzz hostile crashes sanitize proto lock
 .PHONY: packages packages-check slurm-versions clean python world chaos mutants mutation endurance worst release-check versioned-docs ratios flakes language
 
 help: ## show this list
@@ -119,6 +119,27 @@ slurm-versions: $(DEV) .cache/slurm-trixie .cache/slurm-sid ## follow Slurm 24.1
 	@mkdir -p .cache && rm -rf $@.part
 	debootstrap --variant=minbase --include=$(DEBIAN_PARTS) bookworm $@.part >/dev/null
 	@mv $@.part $@
+
+newer: .cache/debian-testing ## run quick tests on the Python of Debian's testing suite (as root; ARGS=... for pytest)
+	$(IN_DEBIAN_TESTING) quick VENV=.venv-debian-testing ARGS="$(or $(ARGS),$(NEWER_TESTS))"
+
+.cache/debian-testing:
+	@mkdir -p .cache && rm -rf $@.part
+	debootstrap --variant=minbase --include=ca-certificates,git,make,python3-venv testing $@.part >/dev/null
+	@mv $@.part $@
+
+NEWER_TESTS := -n auto tests/cli tests/cluster tests/fairness tests/simulation
+# The host's name resolution, certificates and settings of pip are mounted. All mounts end with the process.
+define IN_DEBIAN_TESTING
+@unshare --mount --propagation private sh -ec 'root=.cache/debian-testing; mkdir -p "$$root$(CURDIR)"; \
+  for path in /dev /proc /etc/ssl /etc/pip.conf /etc/resolv.conf "$(CURDIR)"; do \
+    if test -e "$$path"; then \
+      test -d "$$path" || touch "$$root$$path"; \
+      mount --bind "$$path" "$$root$$path"; \
+    fi; \
+  done; \
+  exec chroot "$$root" env -u PYTHON PATH=/usr/sbin:/usr/bin:/sbin:/bin make --no-print-directory -C "$(CURDIR)" "$$@"' sh
+endef
 
 counts: $(RUNTIME) ## record how many lines typical operations run, which a test holds (for this Python)
 	$(BIN)/python -m bench.counts --renew
@@ -220,15 +241,15 @@ $(RELEASE): requirements/release.txt | python
 
 python:
 	@if ! test -x $(BIN)/pip; then \
-	  $(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' || $(WRONG_PYTHON); \
+	  $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || $(WRONG_PYTHON); \
 	  $(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || $(NO_VENV); \
 	  $(PYTHON) -m venv $(VENV); \
 	elif test "$(origin PYTHON)" != file; then \
 	  test "$$($(BIN)/python --version)" = "$$($(PYTHON) --version)" || $(OTHER_PYTHON); \
 	fi
 
-WRONG_PYTHON = { exec >&2; echo "Longshare runs on Python 3.11, 3.12 and 3.13, and '$(PYTHON)' is none of them."; \
-  echo "Install one of them, then name it: make $(MAKECMDGOALS) PYTHON=python3.12"; exit 1; }
+WRONG_PYTHON = { exec >&2; echo "Longshare runs on Python 3.11 or newer, and '$(PYTHON)' is older."; \
+  echo "Install a newer Python, then name it: make $(MAKECMDGOALS) PYTHON=python3.12"; exit 1; }
 NO_VENV = { exec >&2; echo "'$(PYTHON)' comes without the modules venv and ensurepip, which make $(VENV)."; \
   echo "On Debian and Ubuntu: sudo apt install python3-venv"; exit 1; }
 OTHER_PYTHON = { exec >&2; echo "$(VENV) was made with another Python than '$(PYTHON)'."; \

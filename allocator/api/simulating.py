@@ -188,11 +188,11 @@ def simulate(  # noqa: PLR0913 - keyword settings of a simulation
     if simulator is None and len(trace) < _WORTH_COMPILING:
         simulator = "reference"
     if simulator != "reference":
-        from allocator.simulation import fast  # noqa: PLC0415 - loads a compiler
+        from allocator.simulation import fast, fastest  # noqa: PLC0415 - load a compiler
 
-        if simulator == "fast" or fast.supports(setting):
-            outcome = fast.simulate(trace, setting, events=False, series=series)
-            return Simulation(setting, outcome, series)
+        simulate_trace = fast.simulate if simulator == "fast" else fastest.simulate
+        outcome = simulate_trace(trace, setting, events=False, series=series)
+        return Simulation(setting, outcome, series)
     return Simulation(setting, reference.simulate(trace, setting, series=series), series)
 
 

@@ -41,7 +41,7 @@ def advise(
     Example: longshare advise month.parquet --load 0.5
     """
     from allocator.cli.progress import bar
-    from allocator.simulation import advice, fast, store
+    from allocator.simulation import advice, fastest, store
     from allocator.simulation.setting import Setting
 
     try:
@@ -68,7 +68,7 @@ def advise(
             result = advice.advise(
                 content,
                 setting,
-                partial(fast.simulate, events=False),
+                partial(fastest.simulate, events=False),
                 coarse=coarse,
                 fine=fine,
                 on_trial=on_trial,

@@ -10,7 +10,7 @@ import typer
 from allocator.cli import options
 from allocator.cli.connection import fail_study
 from allocator.cli.parameters import by_user, load_policy_files, parse
-from allocator.cli.simulate import capacity_of, compiled, simulator_for
+from allocator.cli.simulate import capacity_of, compiled
 
 if TYPE_CHECKING:
     from allocator.simulation.studies.compared import ComparisonRow
@@ -47,7 +47,7 @@ def compare(
     Example: longshare compare month.parquet --policies drf,sdrf --load 0.5
     """
     from allocator.cli.progress import bar
-    from allocator.simulation import store
+    from allocator.simulation import fastest, store
     from allocator.simulation.setting import Setting
     from allocator.simulation.studies import compared, measures
 
@@ -75,8 +75,8 @@ def compare(
         compiled()
         with bar("simulating", len(settings), "policies") as report:
             for number, (name, setting) in enumerate(settings.items(), 1):
-                _, simulate = simulator_for(setting, reference=False, events=False)
-                summaries[name] = measures.of_users(simulate(content, setting))
+                outcome = fastest.simulate(content, setting, events=False)
+                summaries[name] = measures.of_users(outcome)
                 report(number)
         figure = compared.figure_of(summaries, f"{trace.stem}: {len(summaries)} policies")
         file.parent.mkdir(parents=True, exist_ok=True)

@@ -149,16 +149,30 @@ def _followed(trace: "Trace", setting: "Setting") -> bool:
 def compiled() -> float:
     """Compile the fast simulator if this machine has not done so yet, and show a message meanwhile.
 
+    Without Numba, say on standard error that the reference simulator takes over.
+
     Returns:
-        Seconds that compilation took; 0 if the simulator was compiled before.
+        Seconds that compilation took; 0 if the simulator was compiled before, or without Numba.
     """
     from allocator.cli.progress import working
     from allocator.simulation import fast  # loads a compiler
 
+    if fast.MISSING is not None:
+        _say_numba_is_missing(fast.MISSING)
+        return 0.0
     started = time.perf_counter()
     with working("compiling the simulator, once for this machine"):
         has_compiled = fast.compile_kernels()
     return time.perf_counter() - started if has_compiled else 0.0
+
+
+def _say_numba_is_missing(reason: str) -> None:
+    typer.echo(
+        f"longshare: the fast simulator needs Numba, which cannot be imported: {reason}. "
+        "The reference simulator takes over, with the same results. "
+        "To install Numba: pip install 'longshare[simulation]'",
+        err=True,
+    )
 
 
 def _write(
@@ -278,6 +292,8 @@ def simulator_for(
     if not reference:
         from allocator.simulation import fast  # loads a compiler
 
+        if fast.MISSING is not None:
+            _say_numba_is_missing(fast.MISSING)
         if fast.supports(setting):
             return True, partial(fast.simulate, events=events)
     from allocator.simulation import reference as plain

@@ -6,7 +6,7 @@ from statistics import fmean
 from typing import Any
 
 from allocator.figures.figure import Cell, Line, Panel, PaperFigure
-from allocator.simulation import fast
+from allocator.simulation import fastest
 from allocator.simulation.generator.crowd import Crowd, generate
 from allocator.simulation.holding import Blocking
 from allocator.simulation.setting import Setting, capacity_at
@@ -78,7 +78,7 @@ def saved(crowd: Crowd, load: float, seeds: Sequence[int], blocking: Blocking) -
         capacity = capacity_at(trace, load)
         drf, sdrf = (
             of_users(
-                fast.simulate(trace, Setting(name, parameters, capacity, blocking), events=False)
+                fastest.simulate(trace, Setting(name, parameters, capacity, blocking), events=False)
             )
             for name, parameters in (("drf", {}), ("sdrf", {"half_life": HALF_LIFE}))
         )

@@ -18,6 +18,7 @@ from allocator.fairness.policies.sdrf import Sdrf
 from allocator.fairness.policies.stsf import Stsf
 from allocator.fairness.policies.tsf import Tsf
 from allocator.simulation.kernels import simulation as kernels
+from allocator.simulation.kernels.compiled import MISSING
 from allocator.simulation.kernels.finishes import new_finishes
 from allocator.simulation.kernels.free_capacity import FreeCapacityArrays, new_free_capacity
 from allocator.simulation.kernels.live_tree import EVENTS, new_live_tree
@@ -29,6 +30,8 @@ from allocator.simulation.series import Series
 from allocator.simulation.setting import Setting
 from allocator.simulation.sharers import Sharers, sharers
 from allocator.simulation.trace import Trace
+
+__all__ = ["MISSING", "compile_kernels", "simulate", "supports"]
 
 T = TypeVar("T", bound=np.generic)
 
@@ -50,10 +53,11 @@ _CHUNK = 1 << 18
 def supports(setting: Setting) -> bool:
     """Return whether the compiled kernels can simulate a setting.
 
-    Other settings need the reference simulator.
+    Other settings need the reference simulator. Without Numba, all settings do.
     """
     return (
-        setting.sampled is None
+        MISSING is None
+        and setting.sampled is None
         and setting.blocking in {"head-of-line", "skip"}
         and type(setting.new_policy()) in _KINDS
     )
@@ -85,6 +89,10 @@ def simulate(
         SettingError: The setting does not fit the trace.
         ValueError: The kernels do not support the setting.
     """
+    if MISSING is not None:
+        raise ValueError(
+            f"there is no fast path without Numba ({MISSING}); use the reference simulator"
+        )
     if not supports(setting):
         raise ValueError(f"the fast simulator cannot simulate {setting}; use --reference")
     machines = setting.machines(trace)
@@ -113,6 +121,9 @@ def compile_kernels() -> bool:
 
     Otherwise, the first simulation would have to wait for the compiler. Return True if the kernels
     were compiled, False if the cache had them.
+
+    Raises:
+        ValueError: Numba cannot be imported.
     """
     empty = Trace(
         resources=("cpus",),

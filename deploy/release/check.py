@@ -222,7 +222,7 @@ def _minor() -> str:
 def every_python() -> str:
     """Install the built packages by name and test them in an empty folder, on each local Python."""
     tried, absent = [], []
-    for name in ("3.11", "3.12", "3.13"):
+    for name in ("3.11", "3.12", "3.13", "3.14", "3.15"):
         home = ROOT / f".venv-{name}"
         if name == "{}.{}".format(*sys.version_info):
             home = Path(sys.prefix)

@@ -3,6 +3,8 @@
 import csv
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -161,6 +163,28 @@ def test_a_simulation_can_be_played_in_a_browser(trace: Path, tmp_path: Path) ->
     assert completed.returncode == 0, completed.stderr
     assert f"Time machine: {page}" in completed.stdout
     assert film_of(page.read_bytes())["about"]["source"] == trace.name
+
+
+WITHOUT_NUMBA = """
+import sys
+sys.modules["numba"] = None  # as if it were not installed: its import fails
+from allocator.cli import main
+main()
+"""
+
+
+def test_without_numba_the_reference_simulator_takes_over_with_a_message(trace: Path) -> None:
+    command = ("simulate", str(trace), "--policy", "drf", "--load", "0.9", "--json")
+    completed = subprocess.run(
+        [sys.executable, "-c", WITHOUT_NUMBA, *command], capture_output=True, text=True, check=True
+    )
+    answer = json.loads(completed.stdout)
+    plain = json.loads(longshare(*command, "--reference").stdout)
+    for measured in ("seconds", "operations"):
+        del answer[measured], plain[measured]
+    assert answer == plain
+    assert completed.stderr.count("needs Numba") == 1
+    assert "pip install 'longshare[" in completed.stderr
 
 
 @pytest.mark.slow  # may compile the fast path

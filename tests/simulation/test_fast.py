@@ -22,7 +22,10 @@ from allocator.simulation.setting import Setting, capacity_at
 from allocator.simulation.trace import UNCONSTRAINED, MachineClass, Trace
 from tests.simulation.workloads import SECOND, machine_workloads, pooled_workloads
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]  # kernels are compiled first
+pytestmark = [
+    *(pytest.mark.slow, pytest.mark.timeout(600)),  # kernels are compiled first
+    pytest.mark.skipif(fast.MISSING is not None, reason=f"no fast path: {fast.MISSING}"),
+]
 
 
 @pytest.fixture(autouse=True, scope="module")

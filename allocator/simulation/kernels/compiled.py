@@ -6,12 +6,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ParamSpec, TypeAlias, TypeVar
 
-import numba
 import numpy as np
-from llvmlite import ir
-from numba import types
-from numba.core import cgutils
-from numba.extending import intrinsic
+
+MISSING: str | None = None
+"""Reason why kernels cannot be compiled here: the error of importing Numba. None: they can."""
+try:
+    import numba
+    from llvmlite import ir
+    from numba import types
+    from numba.core import cgutils
+    from numba.extending import intrinsic
+except ImportError as error:  # Numba also refuses a NumPy that is newer than it knows
+    MISSING = str(error)
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -38,14 +44,19 @@ wide: Callable[[int], int] = np.int64  # type: ignore[assignment]  # a type that
 def kernel(function: Callable[P, R]) -> Callable[P, R]:
     """Decorator: compile a function that only other kernels call, without a wrapper for Python.
 
-    The function is compiled when the first kernel that calls it is compiled.
+    The function is compiled when the first kernel that calls it is compiled. Without Numba, all
+    decorators of this module return the function itself.
     """
+    if MISSING is not None:
+        return function
     compiled: Callable[P, R] = numba.njit(function, **_INNER)
     return compiled
 
 
 def part(function: Callable[P, R]) -> Callable[P, R]:
     """Decorator: compile a small function by copying its body into each kernel that calls it."""
+    if MISSING is not None:
+        return function
     compiled: Callable[P, R] = numba.njit(function, inline="always", **_INNER)
     return compiled
 
@@ -75,7 +86,7 @@ def _prefetch(_context: _Untyped, array: _Untyped, _place: _Untyped) -> _Untyped
     return types.void(array, types.int64), generate
 
 
-prefetch: _Untyped = intrinsic(_prefetch)
+prefetch: _Untyped = intrinsic(_prefetch) if MISSING is None else _prefetch
 """Start loading an array's entry, or row, into the processor's cache for a later read."""
 
 
@@ -86,6 +97,8 @@ def entry(function: Callable[P, R]) -> Callable[P, R]:
     cache's name contains a hash of all kernels, because Numba alone would not notice a change in a
     called kernel. If the folder is not writable, each process compiles the kernels itself.
     """
+    if MISSING is not None:
+        return function
     folder = _HERE / "__pycache__" / f"kernels-{_version()}"
     try:
         folder.mkdir(parents=True, exist_ok=True)

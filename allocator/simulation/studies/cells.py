@@ -17,8 +17,7 @@ import numpy as np
 
 from allocator import plugins
 from allocator.files import whole
-from allocator.simulation import fast as fast_path
-from allocator.simulation import reference, store
+from allocator.simulation import fastest, reference, store
 from allocator.simulation.holding import Blocking
 from allocator.simulation.outcome import Outcome
 from allocator.simulation.setting import Setting, capacity_at
@@ -169,10 +168,9 @@ def compute(cell: Cell, folder: Path, copy: Path | None = None) -> None:
     trace = _read(cell.source.path, cell.source.digest, copy)
     setting = cell.setting(trace)
     start = time.perf_counter()
-    fast = cell.engine == "fast" and fast_path.supports(setting)
     outcome = (
-        fast_path.simulate(trace, setting, events=cell.events)
-        if fast
+        fastest.simulate(trace, setting, events=cell.events)
+        if cell.engine == "fast"
         else reference.simulate(trace, setting)
     )
     seconds = time.perf_counter() - start

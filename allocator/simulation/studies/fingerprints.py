@@ -9,7 +9,7 @@ from typing import Literal
 
 import numpy as np
 
-from allocator.simulation import fast
+from allocator.simulation import fastest
 from allocator.simulation.generator import google_month
 from allocator.simulation.generator.google_month import FAILED, FINISHED, MonthParameters
 from allocator.simulation.outcome import Outcome
@@ -209,7 +209,7 @@ def _of_month(
             if forgotten is None
             else Setting("sdrf", {"delta": 1.0 - forgotten, "form": form}, capacity)
         )
-        outcome = fast.simulate(trace, setting, events=events)
+        outcome = fastest.simulate(trace, setting, events=events)
         on_simulation()
         return outcome
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from allocator.simulation import fast, reference
+from allocator.simulation import fastest
 from allocator.simulation.outcome import NEVER, Outcome
 from allocator.simulation.setting import Setting
 from allocator.simulation.statistics import dominant_use
@@ -80,7 +80,7 @@ def gains(
     Raises:
         SettingError: The setting does not fit the trace.
     """
-    truth = _simulate(trace, setting)
+    truth = fastest.simulate(trace, setting, events=False)
     true_waits = _mean_waits(trace, truth.started)
     chosen = liars(trace, truth, count)
     done = 0
@@ -88,7 +88,7 @@ def gains(
         other_users = [index for index in range(len(trace.users)) if index != user]
         for name, lie in LIES.items():
             lying_trace = lie(trace, user)
-            outcome = _simulate(lying_trace.trace, setting)
+            outcome = fastest.simulate(lying_trace.trace, setting, events=False)
             waits = lying_trace.waits(trace, outcome.started)
             never = (outcome.started[lying_trace.carrier] == NEVER).any()
             waits_of_lie = dict(
@@ -143,12 +143,6 @@ def _row(lie: str, gains: Sequence[LieGain]) -> LieRow:
     )
     harm = float(np.median([gain.harm for gain in gains]))
     return LieRow(lie, len(gains), (low, middle, high), float((saved > 0.01).mean()), harm)
-
-
-def _simulate(trace: Trace, setting: Setting) -> Outcome:
-    if fast.supports(setting):
-        return fast.simulate(trace, setting, events=False)
-    return reference.simulate(trace, setting)
 
 
 def _mean_waits(trace: Trace, started: NDArray[np.int64]) -> NDArray[np.float64]:
