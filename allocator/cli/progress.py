@@ -1,4 +1,7 @@
-"""Shows progress on standard error for work that takes more than two seconds."""
+"""Shows progress on standard error for work that takes more than two seconds.
+
+A terminal gets a line that changes; a pipe or a file gets one line that says what takes long.
+"""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -29,7 +32,7 @@ def working(description: str) -> Iterator[None]:
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     progress = Progress(*columns, console=Console(stderr=True), transient=True)
     progress.add_task(description, total=None)
-    with _after_a_moment(progress):
+    with _after_a_moment(progress, description):
         yield
 
 
@@ -65,18 +68,28 @@ def bar(description: str, total: int, unit: str) -> Iterator[Callable[[int], Non
         speed = progress.tasks[0].finished_speed or progress.tasks[0].speed
         progress.update(task, completed=done, rate="-" if speed is None else f"{speed:,.0f}")
 
-    with _after_a_moment(progress):
+    with _after_a_moment(progress, f"{description} {total:,} {unit}"):
         yield report
 
 
 @contextmanager
-def _after_a_moment(progress: "Progress") -> Iterator[None]:
-    """Context manager: show a progress bar if the block takes longer than `_MOMENT` seconds."""
+def _after_a_moment(progress: "Progress", description: str) -> Iterator[None]:
+    """Context manager: show a progress bar if the block takes longer than `_MOMENT` seconds.
+
+    Args:
+        progress: The progress bar for a terminal.
+        description: The line for a standard error that is no terminal.
+    """
     ended = Event()
+    changing = progress.console.is_terminal
 
     def show() -> None:
-        if not ended.wait(_MOMENT):
+        if ended.wait(_MOMENT):
+            return
+        if changing:
             progress.start()
+        else:
+            progress.console.print(f"longshare: {description} …", markup=False, soft_wrap=True)
 
     thread = Thread(target=show, daemon=True)
     thread.start()
@@ -85,4 +98,5 @@ def _after_a_moment(progress: "Progress") -> Iterator[None]:
     finally:
         ended.set()
         thread.join()
-        progress.stop()
+        if changing:
+            progress.stop()
