@@ -2,12 +2,12 @@
 
 _EXTRAS = {
     "joblib": "simulation",
-    "matplotlib": "simulation",
-    "numba": "simulation",
+    "matplotlib": "analysis",
+    "numba": "fast",
     "numpy": "simulation",
     "pyarrow": "simulation",
     "pymesos": "experiments",
-    "scipy": "simulation",
+    "scipy": "analysis",
     "sqlalchemy": "accounting",
 }
 """Extra to install for each module; of several extras, the one that most needs the module."""

@@ -97,6 +97,8 @@ def simulate(
             sampled=sampled,
         )
         setting.check(content)
+        if out is not None:
+            from allocator.simulation.studies import over_time  # noqa: F401 - or fail now, without matplotlib
         plain = reference or html is not None
         fast, simulator = simulator_for(setting, reference=plain, events=events)
         compiling = compiled() if fast else 0.0
@@ -170,7 +172,7 @@ def _say_numba_is_missing(reason: str) -> None:
     typer.echo(
         f"longshare: the fast simulator needs Numba, which cannot be imported: {reason}. "
         "The reference simulator takes over, with the same results. "
-        "To install Numba: pip install 'longshare[simulation]'",
+        "To install Numba: pip install 'longshare[fast]'",
         err=True,
     )
 

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
-from scipy.special import ndtri
 
 from allocator.simulation.generator import jobs as job_sizes
 from allocator.simulation.generator.failures import Loops, with_failures
@@ -158,6 +157,8 @@ def _counts(tasks: int, knobs: MonthParameters) -> tuple[int, int]:
 
 
 def _weights(sigma: float) -> NDArray[np.float64]:
+    from scipy.special import ndtri  # noqa: PLC0415 - an extra of its own, which no sweep needs
+
     weights: NDArray[np.float64] = np.exp(sigma * ndtri((np.arange(USERS) + 0.5) / USERS))
     return weights
 
