@@ -236,6 +236,13 @@ def every_python() -> str:
     return f"tests/packages on {', '.join(tried)}" + "".join(f"; no {name} here" for name in absent)
 
 
+def newer_debian() -> str:
+    """Run quick tests on the Python of Debian's testing suite, where a folder can hold it."""
+    if os.geteuid() != 0 or shutil.which("debootstrap") is None:
+        return "not tried: `make newer` needs root and debootstrap"
+    return run("make", "--no-print-directory", "newer").splitlines()[-1].strip("= ")
+
+
 def _python(version: str) -> Path | None:
     """Return a working Python of a version, from the path or from pyenv."""
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
@@ -261,6 +268,7 @@ CHECKS: dict[str, Callable[[], str]] = {
     "workflows": workflows,
     "versioned documentation": documentation,
     "every Python": every_python,
+    "newer Debian": newer_debian,
 }
 
 
