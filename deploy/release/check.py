@@ -237,9 +237,9 @@ def every_python() -> str:
 
 
 def newer_debian() -> str:
-    """Run quick tests on the Python of Debian's testing suite, where a folder can hold it."""
+    """Run quick tests on the Python of Debian's testing suite, as root with debootstrap."""
     if os.geteuid() != 0 or shutil.which("debootstrap") is None:
-        return "not tried: `make newer` needs root and debootstrap"
+        return "not run: `make newer` needs root and debootstrap"
     return run("make", "--no-print-directory", "newer").splitlines()[-1].strip("= ")
 
 
