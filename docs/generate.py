@@ -51,9 +51,9 @@ def _table(name: str) -> str:
     """Return the table for a mark of the page.
 
     Args:
-        name: `policy.name`, `policy.*`, a section with its parents (`listen.tls`), `slurm` and a
-            section of the service for Slurm, `modules` and a package of `allocator`, or `program`,
-            a program in `tables` and its arguments.
+        name: `policy.name`, `policy.*`, or a section with its parents (`listen.tls`). Sections of
+            the service for Slurm have the prefix `slurm`. A package of `allocator` has the prefix
+            `modules`. A program in `tables` and its arguments have the prefix `program`.
     """
     if name.startswith("program "):
         _, program, *arguments = name.split()

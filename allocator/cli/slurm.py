@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from allocator.slurm.users import UserKey
 
 slurm_app = typer.Typer(
-    help="Share a Slurm cluster: check it, show the order of pending jobs, and set it.",
+    help="Share a Slurm cluster: check it, show the order of pending jobs, and set it.\n\n"
+    "Example: longshare slurm order",
     no_args_is_help=True,
 )
 
@@ -48,7 +49,9 @@ DEFAULT_HISTORY = "28d"
 def check(*, users: _Users = "user", as_json: _AsJson = False) -> None:
     """List the settings of this Slurm that prevent the order.
 
-    Exit code 1: at least one problem was found.
+    Exit code 1: there is a problem, so Slurm would not follow the order.
+
+    Example: longshare slurm check
     """
     from allocator.slurm.checks import check_configuration
     from allocator.slurm.client import CommandError, SlurmClient, may_set_factors
@@ -89,7 +92,9 @@ def order(
 ) -> None:
     """Show the users and the first pending jobs in order, without any change.
 
-    Commitments count from the history in the accounting.
+    Commitments count from the history that the accounting remembers.
+
+    Example: longshare slurm order --set half_life=7d --jobs 50
     """
     bridge = _bridge(policy, chosen, users, history, jobcomp, dry_run=True)
     cycle = _poll(bridge)
@@ -108,9 +113,7 @@ def order(
 
 @slurm_app.command("serve")
 def serve(
-    config: Annotated[
-        Path, typer.Option("--config", "-c", help="TOML file; see docs/how-to/run-beside-slurm.md.")
-    ],
+    config: Annotated[Path, typer.Option("--config", "-c", help="TOML file, see docs/how-to.")],
     *,
     dry_run: Annotated[
         bool,
@@ -122,7 +125,8 @@ def serve(
     insecure: Annotated[
         bool,
         typer.Option(
-            "--insecure", help="Listen beyond this machine, although anybody could give orders."
+            "--insecure",
+            help="Listen on other addresses of this machine, although any peer could give orders.",
         ),
     ] = False,
     check: Annotated[
@@ -132,8 +136,10 @@ def serve(
     """Follow a Slurm, and let it start jobs in the order of the policy.
 
     Without slurm.dry_run = false in the configuration, nothing is changed in Slurm. Stops cleanly
-    on SIGTERM and Ctrl-C; Slurm then goes on with the latest order. Exit code 2: the configuration
-    cannot be used. Exit code 1: the store does not answer now, but may later.
+    on SIGTERM and Ctrl-C; Slurm then continues with the latest order. Exit code 2: the
+    configuration cannot be used. Exit code 1: the store does not answer now, but may later.
+
+    Example: longshare slurm serve --config longshare.toml --dry-run
     """
     # Set before gRPC is imported: gRPC logs a line for each peer, without any limit.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
@@ -168,7 +174,10 @@ def serve(
 
 @slurm_app.command("reset")
 def reset() -> None:
-    """Take back all site factors of Longshare. Then Slurm's own priorities hold."""
+    """Remove all site factors that Longshare has set. Slurm's own priorities then apply again.
+
+    Example: longshare slurm reset
+    """
     from allocator.slurm.bridge import take_back_factors
     from allocator.slurm.client import CommandError, SlurmClient
 

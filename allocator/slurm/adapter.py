@@ -265,8 +265,8 @@ class SlurmAdapter(SchedulerAdapter):
         for user in users:
             if user in busy:
                 raise InvalidOrder(
-                    f"user {user!r} has jobs, so it comes back at once; wait until they have "
-                    "ended and Slurm has forgotten them, or forgive it what it owes with "
+                    f"user {user!r} has jobs, so it would come back at once; wait until the jobs "
+                    "have ended and Slurm has forgotten them, or set its commitments to zero with "
                     "`commitments reset`"
                 )
 

@@ -84,7 +84,7 @@ CONTACT: MetricGroup[SlurmContact] = MetricGroup(
         ),
         MetricDefinition(
             "longshare_slurm_foreign_factors",
-            "Jobs whose site factor somebody else set.",
+            "Jobs whose site factor another person or program set.",
             _of_cycle(lambda cycle: len(cycle.foreign)),
         ),
         MetricDefinition(

@@ -284,7 +284,7 @@ def test_a_task_of_unknown_resources_is_refused_before_the_agents_are_read(
     monkeypatch.setattr(engine, "survey", None)
     demand = {f"resource-{number}": 1.0 for number in range(5000)}
     request = admin.ForecastRequest(user="a", tasks=1, demand=demand)
-    with pytest.raises(InvalidQuestionError, match="the whole cluster has"):
+    with pytest.raises(InvalidQuestionError, match="larger than the whole cluster"):
         asyncio.run(Forecasts(engine, EngineLock()).answer(request))
 
 

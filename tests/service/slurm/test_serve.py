@@ -17,7 +17,7 @@ from allocator.contract import admin_pb2 as admin
 from allocator.contract import operator_pb2 as operator
 from frameworks.local_slurm.cluster import LocalSlurm
 from tests.forks import Longshare
-from tests.slurm.real import why_not
+from tests.slurm.real import reason_to_skip
 
 PATIENCE = 90.0
 JOB = ("--cpus-per-task=10", "--mem=1000", "--array=0-29")
@@ -25,7 +25,7 @@ SCRIPT = "sleep $((5 + SLURM_ARRAY_TASK_ID % 4))"
 
 pytestmark = [
     pytest.mark.long,
-    pytest.mark.skipif(why_not() is not None, reason=str(why_not())),
+    pytest.mark.skipif(reason_to_skip() is not None, reason=str(reason_to_skip())),
 ]
 
 
