@@ -195,8 +195,8 @@ class MesosWording(Wording):
     def about_gaps(self) -> str:
         """Return the rest of a sentence about a user whose next task fits into no gap.
 
-        The text says that smaller tasks may fill each gap first. It names the settings that would
-        keep room for the large task, or that already do.
+        Smaller tasks may fill each gap first. The text names the settings that keep room for the
+        large task.
         """
         settings = self._view.settings
         if settings.hold_for != "off":

@@ -1,9 +1,9 @@
 """Samples the resources that each user uses, if `counts_for` is set.
 
 With this setting, a user's weight counts in entitlements only as far as the user uses resources.
-Only resources that a client has used all the time since the last sample count. So tasks that run
-only around the samples, whose times can be predicted, count for nothing. Resources that are merely
-offered do not count.
+Only resources that a client has used all the time since the last sample count. The times of
+samples can be predicted, so tasks that run only around them count for nothing. Resources that are
+merely offered do not count.
 
 If several users of a pool use a shared volume, each is counted as using an equal part of the
 volume. The sum of these parts therefore never exceeds the size of the volume.
@@ -29,7 +29,7 @@ def update_usage(cluster: Cluster) -> None:
 def _used(cluster: Cluster) -> dict[str, Quantities]:
     """Return used resources by user and virtual leaf; if usage is unknown, allocated resources.
 
-    Of these, the result has only resources that were used all the time since the last sample.
+    The result has only resources used all the time since the last sample.
     """
     ledger = cluster.ledger
     reported = cluster.reports_used or ledger.assumed_usage is not None
