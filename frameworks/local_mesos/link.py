@@ -140,7 +140,7 @@ class AllocatorLink:
                 sessions_before = self._sessions
                 reason = await self._session(AllocatorStub(channel), master)
                 if reason not in logged_reasons:
-                    _log.warning("no allocator", address=self._address, reason=reason)
+                    _log.warning("no allocator, will retry", address=self._address, reason=reason)
                     logged_reasons.append(reason)
                 served = self._sessions > sessions_before
                 if served:
