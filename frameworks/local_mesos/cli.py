@@ -42,8 +42,13 @@ def local_mesos(
         ),
     ] = None,
     hostname_prefix: Annotated[
-        str, typer.Option(help="Prefix of the agents' host names; a number follows.")
-    ] = "agent-",
+        list[str] | None,
+        typer.Option(
+            help="Prefix of the agents' host names; a number follows. As often as --agents, or "
+            "once for all agents.",
+            show_default="agent-",
+        ),
+    ] = None,
     speed: Annotated[
         float, typer.Option(min=0.01, help="Seconds of Mesos's time for each second of real time.")
     ] = 1.0,
@@ -94,10 +99,13 @@ def local_mesos(
 
     counts, kinds = agents or [4], resources or ["cpus:4;mem:6144"]
     traits = attributes or [""] * len(counts)
-    if not len(counts) == len(kinds) == len(traits):
+    prefixes = hostname_prefix or ["agent-"]
+    if len(prefixes) == 1:
+        prefixes *= len(counts)
+    if not len(counts) == len(kinds) == len(traits) == len(prefixes):
         raise typer.BadParameter(
-            f"got {len(counts)} --agents, {len(kinds)} --resources and "
-            f"{len(traits)} --attributes; give each option equally often",
+            f"got {len(counts)} --agents, {len(kinds)} --resources, {len(traits)} --attributes "
+            f"and {len(prefixes)} --hostname-prefix; give each option equally often",
             param_hint="--agents",
         )
     if sum(counts) > MAX_AGENTS:
@@ -108,8 +116,8 @@ def local_mesos(
         )
     try:
         groups = [
-            AgentSpec(count, parse_flag(kind), parse_attributes(trait))
-            for count, kind, trait in zip(counts, kinds, traits, strict=True)
+            AgentSpec(count, parse_flag(kind), parse_attributes(trait), prefix)
+            for count, kind, trait, prefix in zip(counts, kinds, traits, prefixes, strict=True)
         ]
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--resources, --attributes") from error
@@ -119,7 +127,6 @@ def local_mesos(
         speed=speed,
         host=host,
         port=port,
-        hostname_prefix=hostname_prefix,
         interval=allocation_interval,
         offer_timeout=offer_timeout,
         task_seconds=task_seconds,

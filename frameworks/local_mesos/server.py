@@ -3,7 +3,7 @@
 import asyncio
 import signal
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from random import Random
@@ -35,12 +35,14 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class AgentSpec:
-    """A group of identical agents to create."""
+    """A group of agents to create, which differ only in their host names."""
 
     count: int
     resources: list[Resource]
     """Resources of each agent."""
     attributes: list[mesos.Attribute] = field(default_factory=list)
+    hostname_prefix: str = "agent-"
+    """Prefix of the host names. A number follows, which counts the agents with this prefix."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +57,6 @@ class MasterSettings:
     host: str = "127.0.0.1"
     port: int = 5050
     """Port to listen on; 0 selects a free port."""
-    hostname_prefix: str = "agent-"
-    """Prefix of the agents' host names, which end in a number."""
     interval: float = 1.0
     """Seconds between batch allocations, by the master's clock."""
     offer_timeout: float = 30.0
@@ -138,12 +138,9 @@ async def serving(settings: MasterSettings) -> AsyncIterator[Embedded]:
         interval=settings.interval,
         offer_timeout=settings.offer_timeout,
     )
-    specifications = [group for group in settings.agents for _ in range(group.count)]
-    width = len(str(len(specifications)))
-    for number, group in enumerate(specifications, 1):
-        hostname = f"{settings.hostname_prefix}{number:0{width}}"
+    for created, (hostname, group) in enumerate(_named_agents(settings.agents), 1):
         master.add_agent(hostname, group.resources, attributes=group.attributes)
-        if number % _AT_ONCE == 0:
+        if created % _AT_ONCE == 0:
             await asyncio.sleep(0)  # lets the event loop handle signals
     runner = web.AppRunner(
         application(master, link),
@@ -168,6 +165,21 @@ async def serving(settings: MasterSettings) -> AsyncIterator[Embedded]:
             if framework.subscriber is not None:
                 framework.subscriber.close()
         await runner.cleanup()
+
+
+def _named_agents(groups: Iterable[AgentSpec]) -> Iterator[tuple[str, AgentSpec]]:
+    """Yield the host name and the group of each agent.
+
+    Agents with the same prefix are numbered together, with leading zeros, so that their names sort
+    by number.
+    """
+    by_prefix: dict[str, list[AgentSpec]] = {}
+    for group in groups:
+        by_prefix.setdefault(group.hostname_prefix, []).extend([group] * group.count)
+    for prefix, agents in by_prefix.items():
+        width = len(str(len(agents)))
+        for number, group in enumerate(agents, 1):
+            yield f"{prefix}{number:0{width}}", group
 
 
 def _pace(speed: float, master: Master, link: AllocatorLink) -> float:

@@ -65,13 +65,12 @@ def test_an_address_that_is_taken_is_named() -> None:
 
 def test_names_of_agents_sort_by_number() -> None:
     async def names() -> list[str]:
-        changes = {"agents": 12, "hostname_prefix": "node"}
-        async with server.serving(settings("unix:///nowhere", **changes)) as embedded:
+        async with server.serving(settings("unix:///nowhere", agents=12)) as embedded:
             return [agent.hostname for agent in embedded.master.agents.values()]
 
     named = asyncio.run(names())
     assert named == sorted(named)
-    assert (named[0], named[-1]) == ("node01", "node12")
+    assert (named[0], named[-1]) == ("agent-01", "agent-12")
 
 
 def test_masters_with_the_same_seed_assign_the_same_ids_and_other_masters_do_not() -> None:
@@ -198,15 +197,20 @@ def test_time_stops_at_each_timer_for_the_answers_to_its_event() -> None:
     assert {0.1, 0.2, 0.25} <= set(asyncio.run(looks()))
 
 
-def test_agents_may_be_of_several_kinds() -> None:
-    kinds = ["--agents=2", "--resources=cpus:1", "--attributes=rack:1"]
-    kinds += ["--agents=1", "--resources=cpus:2", "--attributes=rack:2;disk:ssd"]
-    with command("--port=0", *kinds) as process:
+def agents_of(options: list[str]) -> list[dict[str, Any]]:
+    """Return the agents that a master with these options shows."""
+    with command("--port=0", *options) as process:
         assert process.stdout is not None
         matches = (re.search(r"Mesos master on (\S+)", line) for line in process.stdout)
         address = next(filter(None, matches))[1]
         with urllib.request.urlopen(f"http://{address}/slaves") as answer:
-            agents = json.load(answer)["slaves"]
+            return list(json.load(answer)["slaves"])
+
+
+def test_agents_may_be_of_several_kinds() -> None:
+    kinds = ["--agents=2", "--resources=cpus:1", "--attributes=rack:1"]
+    kinds += ["--agents=1", "--resources=cpus:2", "--attributes=rack:2;disk:ssd"]
+    agents = agents_of(kinds)
     shown = [(a["hostname"], a["resources"]["cpus"], a["attributes"]) for a in agents]
     assert shown == [
         ("agent-1", 1.0, {"rack": 1.0}),
@@ -215,11 +219,28 @@ def test_agents_may_be_of_several_kinds() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("prefixes", "names"),
+    [
+        (["cpu-", "gpu-", "cpu-"], ["cpu-1", "cpu-2", "cpu-3", "gpu-1", "gpu-2"]),
+        (["node"], ["node1", "node2", "node3", "node4", "node5"]),
+    ],
+)
+def test_agents_are_numbered_by_prefix_of_their_host_names(
+    prefixes: list[str], names: list[str]
+) -> None:
+    kinds = ["--agents=2", "--agents=2", "--agents=1", *["--resources=cpus:1"] * 3]
+    agents = agents_of([*kinds, *(f"--hostname-prefix={prefix}" for prefix in prefixes)])
+    assert sorted(agent["hostname"] for agent in agents) == names
+
+
 def test_kinds_of_agents_must_be_complete() -> None:
-    with command("--agents=2", "--agents=1") as process:
+    kinds = [*["--agents=2"] * 3, "--resources=cpus:1", *["--hostname-prefix=gpu-"] * 2]
+    with command(*kinds) as process:
         _, errors = process.communicate()
     assert process.returncode == 2
-    assert "2 --agents, 1 --resources" in errors
+    message = " ".join(errors.replace("│", " ").split())
+    assert "3 --agents, 1 --resources, 3 --attributes and 2 --hostname-prefix" in message
 
 
 @pytest.mark.parametrize("numbers", [["3000000"], ["60000", "60000"]])
