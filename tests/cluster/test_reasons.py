@@ -325,7 +325,9 @@ def test_a_demanded_resource_that_no_agent_has_is_named_with_the_probable_resour
     explanation = why(master.engine)
     name = said.removeprefix("the cluster has no ").partition(";")[0]
     assert (explanation.reason, set(explanation.missing_resources)) == ("no_such_resource", {name})
-    assert f"some agents have no {name}" in reasons_text(explanation, 0.0)
+    assert reasons_text(explanation, 0.0) == (
+        f"1 agent has none of a resource that its task needs: {name}"
+    )
 
 
 def test_a_minimum_of_a_resource_that_no_agent_has_is_named_too() -> None:

@@ -251,14 +251,10 @@ def reasons_text(why: Explanation, now: float) -> str:
         why: The reasons.
         now: Present time of the master's clock, in seconds.
     """
-    parts = [
-        _sentence(reason, why.agents[reason]) for reason in REASON_ORDER if reason in why.agents
-    ]
+    parts = [_sentence(reason, why) for reason in REASON_ORDER if reason in why.agents]
     if why.reserved_for:
         roles = ", ".join(map(_role, sorted(why.reserved_for)))
         parts.append(f"the reservations are for {roles}")
-    if why.missing_resources:
-        parts.append(f"some agents have no {' and no '.join(sorted(why.missing_resources))}")
     if why.task is not None and "too_large" in why.agents:
         needs = ";".join(f"{name}:{amount:g}" for name, amount in why.task.to_doubles().items())
         parts.append(f"it is offered no less than {needs}")
@@ -272,10 +268,14 @@ def reasons_text(why: Explanation, now: float) -> str:
     return "; ".join(parts) or _SAID[why.reason]
 
 
-def _sentence(reason: Reason, agents: int) -> str:
+def _sentence(reason: Reason, why: Explanation) -> str:
+    agents = why.agents[reason]
     one = agents == 1
     are, have, lack = ("is", "has", "lacks") if one else ("are", "have", "lack")
-    return _SAID[reason].format(n=counted(agents, "agent"), are=are, have=have, lack=lack)
+    sentence = _SAID[reason].format(n=counted(agents, "agent"), are=are, have=have, lack=lack)
+    if reason == "no_such_resource" and why.missing_resources:
+        return f"{sentence}: {', '.join(sorted(why.missing_resources))}"
+    return sentence
 
 
 def _role(role: str) -> str:
