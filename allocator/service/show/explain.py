@@ -16,6 +16,11 @@ from allocator.service.show.shares import UserShare, dominant
 from allocator.users.adapter import SchedulerAdapter
 from allocator.users.wording import Vocabulary
 
+_TIE = 2.0**-40
+"""Priorities that differ by less are called equal: policies with a memory compare in such steps."""
+_LEAST_SHOWN = 0.0001
+"""Smallest difference of priorities that is shown as a number."""
+
 
 def explain(
     adapter: SchedulerAdapter, row: UserShare, rows: list[UserShare], cache: ExplanationFacts
@@ -221,10 +226,11 @@ def _words(
     words.append(_words_of_entitlement(row))
     words.extend(_words_of_neighbours(explanation))
     if explanation.priority.owed > 0.0:
-        words.append(
-            "Without its commitment it would have priority "
-            f"{explanation.priority_without_debt:.4f} and rank {explanation.rank_without_debt}."
-        )
+        if explanation.rank_without_debt != row.rank:
+            words.append(
+                "Without its commitment it would have priority "
+                f"{explanation.priority_without_debt:.4f} and rank {explanation.rank_without_debt}."
+            )
         words.append(_words_of_decay(explanation))
     for passing in explanation.passings:
         delay, passing_user, passed_user = (
@@ -288,25 +294,39 @@ def _words_of_entitlement(row: UserShare) -> str:
 
 
 def _words_of_neighbours(explanation: admin.Explanation) -> list[str]:
-    words = []
+    words, neighbours = [], [above.ahead for above in explanation.above]
     if explanation.HasField("ahead"):
         ahead = explanation.ahead
+        neighbours.append(ahead)
         words.append(
-            f"Directly ahead is {called(ahead.user)}, whose priority is lower by "
-            f"{ahead.distance:.4f}."
+            f"Directly ahead is {called(ahead.user)}, whose priority is "
+            f"{_difference('lower', ahead.distance)}."
         )
     if explanation.HasField("behind"):
         behind = explanation.behind
+        neighbours.append(behind)
         words.append(
-            f"Directly behind is {called(behind.user)}, whose priority is higher by "
-            f"{behind.distance:.4f}."
+            f"Directly behind is {called(behind.user)}, whose priority is "
+            f"{_difference('higher', behind.distance)}."
         )
     words.extend(
         f"Its parent {called(above.user)} is served after {called(above.ahead.user)}, whose "
-        f"priority is lower by {above.ahead.distance:.4f}."
+        f"priority is {_difference('lower', above.ahead.distance)}."
         for above in explanation.above
     )
+    if any(neighbour.distance < _TIE for neighbour in neighbours):
+        words.append(
+            "Of equal priorities, the slower growing is served first, then the user with fewer "
+            "allocations, then the first name in the alphabet."
+        )
     return words
+
+
+def _difference(direction: str, distance: float) -> str:
+    if distance < _TIE:
+        return "equal"
+    amount = f"{distance:.4f}" if distance >= _LEAST_SHOWN else f"less than {_LEAST_SHOWN:.4f}"
+    return f"{direction} by {amount}"
 
 
 def _words_of_decay(explanation: admin.Explanation) -> str:

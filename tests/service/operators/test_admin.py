@@ -165,6 +165,8 @@ def test_an_explanation_names_the_neighbours_by_rank(ops: Operator) -> None:
     )
     assert explanation.ahead.distance == pytest.approx(0.25)
     assert explanation.rank_without_debt == 1
+    assert any("Without its commitment" in words for words in explanation.words)
+    assert not any("Without its commitment" in words for words in ops.explain("greedy").words)
     first, last = ops.explain("small"), ops.explain("greedy")
     assert (first.turn, first.HasField("ahead")) == (1, False)
     assert (last.turn, last.HasField("behind")) == (3, False)

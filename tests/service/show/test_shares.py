@@ -110,6 +110,29 @@ def test_the_parts_of_every_explanation_add_up(side: MasterSide) -> None:
         assert (explanation.turn > 0) == row.standing.active == (not explanation.no_offers)
 
 
+@pytest.mark.parametrize(
+    ("cpus", "said"),
+    [
+        ((4, 6), "whose priority is higher by 0.2000."),
+        ((5000, 5001), "whose priority is higher by less than 0.0001."),
+        ((5, 5), "whose priority is equal."),
+    ],
+)
+def test_an_explanation_says_that_neighbours_have_equal_priorities(
+    cpus: tuple[int, int], said: str
+) -> None:
+    side = MasterSide("drf")
+    for framework, user in (("f1", "a"), ("f2", "b")):
+        side.add_framework(framework, user)
+    for number, amount in enumerate(cpus):
+        side.add_agent(f"s{number}", f"cpus:{amount}")
+    rows = user_shares(side.engine)
+    assert sorted(row.standing.share for row in rows) == [n / sum(cpus) for n in cpus]
+    words = " ".join(explain(side.engine, rows[0], rows, ExplanationFacts()).words)
+    assert said in words
+    assert ("Of equal priorities" in words) == (cpus == (5, 5))
+
+
 @example(held=10, owed={"mem": 1.0}, weight=1.0)  # cpus rise to a half and not beyond
 @example(held=10, owed={"mem": 0.9}, weight=1.0)  # when mem has halved, cpus are still below it
 @given(
