@@ -143,7 +143,7 @@ def test_a_narrow_terminal_drops_columns_but_not_names(prompt: Prompt, columns: 
 
 def test_an_explanation_has_sentences_and_numbers(prompt: Prompt) -> None:
     shown = prompt.run("explain", "batch", COLUMNS="80").stdout
-    assert "owes 31.6% of cpus" in " ".join(shown.split())
+    assert "has a commitment of 31.6% of cpus" in " ".join(shown.split())
     assert "dominant" in shown
     assert "does not count" in shown
     assert max(map(len, shown.splitlines())) <= 80
@@ -180,7 +180,7 @@ def test_resetting_all_commitments_requires_confirmation(prompt: Prompt) -> None
     prompt.run(*reset, code=2)
     prompt.run(*reset, "batch", "--all", code=2)
     prompt.run(*reset, "--all", code=1)
-    assert "2 owe something" in prompt.run(*reset, "--all", given="n\n", code=1).stderr
+    assert "2 have commitments" in prompt.run(*reset, "--all", given="n\n", code=1).stderr
     assert prompt.users() == owing
     assert prompt.run(*reset, "batch").stdout.startswith("batch: commitment 31.6% → 0.0%")
     assert prompt.users()["web"] == owing["web"] | {"rank": prompt.users()["web"]["rank"]}
