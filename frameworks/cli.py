@@ -284,7 +284,9 @@ def framework(
     name: Annotated[str, typer.Option(help="Name of the framework.")],
     role: Annotated[str, typer.Option(help="Role of the framework.")] = "*",
     master: Annotated[str, typer.Option(help="HOST:PORT of the Mesos master.")] = "127.0.0.1:5050",
-    demand: Annotated[str, typer.Option(help="Resources of each task.")] = "cpus:1;mem:1024",
+    demand: Annotated[
+        str, typer.Option(help="Resources of each task: 'cpus:4;mem:8192;gpus:1'.")
+    ] = "cpus:1;mem:1024",
     run_time: Annotated[
         float, typer.Option(min=0.001, help="Mean run time of a task in seconds.")
     ] = 20.0,
