@@ -1,5 +1,7 @@
 """A configuration is valid, or the error names the place of the mistake."""
 
+import json
+import re
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -19,9 +21,21 @@ def read(tmp_path: Path, text: str) -> Config:
     return load(path)
 
 
-def test_the_example_in_the_documentation_is_valid() -> None:
-    config = load(DOCS / "longshare.toml")
-    assert config.engine_settings().users[1].weight == 2.0
+def test_the_example_in_the_documentation_is_valid_and_declares_no_user() -> None:
+    assert load(DOCS / "longshare.toml").engine_settings().users == ()
+
+
+def test_the_declared_user_in_the_comments_of_the_example_is_valid(tmp_path: Path) -> None:
+    example = (DOCS / "longshare.toml").read_text()
+    declared = read(tmp_path, re.sub(r"^# (?=\[\[|\w+ = )", "", example, flags=re.MULTILINE))
+    assert [(user.name, user.weight) for user in declared.engine_settings().users] == [("web", 2.0)]
+
+
+def test_the_shipped_module_connects_to_the_address_of_the_example() -> None:
+    modules = json.loads((DOCS.parent / "deploy/module/modules.json").read_text())
+    parameters = modules["libraries"][0]["modules"][0]["parameters"]
+    address = load(DOCS / "longshare.toml").listen.address
+    assert {"key": "address", "value": address} in parameters
 
 
 def test_an_empty_file_has_sensible_defaults(tmp_path: Path) -> None:
