@@ -187,7 +187,7 @@ class Session:
         self._folder = folder
         self._forks = None if fresh else Forks(folder / ".forks")
         self._steps = 0
-        self._ports = {str(port): str(free_port()) for port in (5050, 5060, 9105)}
+        self._ports = {str(port): str(free_port()) for port in (5050, 5060, 5061, 9105)}
         self._lay_out()
         environment = os.environ | {
             "HOME": str(folder),
@@ -245,7 +245,9 @@ class Session:
     def _moved(self, text: str) -> str:
         """Replace the default ports in a text by the ports of this session."""
         return re.sub(
-            r"(?<=127\.0\.0\.1:)\d+", lambda port: self._ports.get(port[0], port[0]), text
+            r"(?:(?<=127\.0\.0\.1:)|(?<=\b0\.0\.0\.0:))\d+",
+            lambda port: self._ports.get(port[0], port[0]),
+            text,
         )
 
     def _lay_out(self) -> None:
