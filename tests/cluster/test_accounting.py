@@ -171,7 +171,7 @@ def test_an_event_of_a_newer_contract_is_rejected_with_a_hint() -> None:
     master = MasterSide()
     events = contract.Events()
     events.events.add(sequence=1, time_ns=master.now_ns)
-    with pytest.raises(InvalidEvent, match="newer"):
+    with pytest.raises(InvalidEvent, match="upgrade the allocator first"):
         master.engine.apply(events)
 
 
