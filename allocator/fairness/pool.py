@@ -294,15 +294,25 @@ class Pool(Generic[User]):
         """Recompute entitlements from the use that the latest `look` sampled. O(n).
 
         Args:
-            noticed: Entitlements change only if the total weight for a resource has changed by more
-                than this fraction.
+            noticed: Entitlements change only if counted weights for a resource have changed, all
+                users together, by more than this fraction of their total. Changes of different
+                users do not cancel each other.
         """
-        earlier, (totals, counted) = self.counted, self._parameters.count_users(self._accounts)
-        if not noticed or any(
-            abs(total - earlier.get(name, 0.0)) > noticed * earlier.get(name, 0.0)
-            for name, total in totals.items()
-        ):
+        totals, counted = self._parameters.count_users(self._accounts)
+        if not noticed or self._count_changes(counted, noticed):
             self.set_counted(totals, counted)
+
+    def _count_changes(self, counted: Mapping[User, Mapping[str, float]], noticed: float) -> bool:
+        """Return whether counted weights change by more than the fraction `noticed` of a total."""
+        changes = dict[str, float]()
+        for user, weights in counted.items():
+            before = self._accounts[user].counted
+            if weights != before:
+                for name in {**weights, **before}:
+                    change = abs(weights.get(name, 0.0) - before.get(name, 0.0))
+                    changes[name] = changes.get(name, 0.0) + change
+        earlier = self.counted
+        return any(change > noticed * earlier.get(name, 0.0) for name, change in changes.items())
 
     def set_counted(
         self, totals: Mapping[str, float], counted: Mapping[User, Mapping[str, float]]

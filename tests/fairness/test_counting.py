@@ -111,6 +111,19 @@ def test_use_at_alternate_looks_has_a_mean_of_zero() -> None:
     assert pool.mean_use("a") == {}
 
 
+def test_a_user_counts_as_soon_as_it_replaces_another_user_of_equal_weight() -> None:
+    pool = new_pool()
+    pool.add("c")
+    pool.allocate("a", Quantities({"cpus": 400}))
+    pool.allocate("b", Quantities({"cpus": 400}))
+    look(pool)
+    pool.release("b", pool.held("b"))
+    pool.allocate("c", Quantities({"cpus": 400}))
+    pool.look()
+    pool.count_users(0.01)
+    assert dict(pool.accounts()["c"].counted)["cpus"] == 1.0
+
+
 def test_offered_resources_do_not_count_as_used() -> None:
     pool = new_pool()
     pool.allocate("a", Quantities({"cpus": 500}))
