@@ -112,7 +112,7 @@ def test_weights_and_commitments_decide_the_order(tmp_path: Path) -> None:
     assert first_two(owes={"bob": 3.0}) == ["ann", "ann"]
     assert first_two(owes={"ann": 3.0}) == ["bob", "bob"]
     assert first_two(weights={"bob": 1000.0}) == ["bob", "bob"]
-    with pytest.raises(SettingError, match="no user 'eve' in the trace"):
+    with pytest.raises(SettingError, match="user 'eve': the trace has no such user"):
         first_two(weights={"eve": 2.0})
     with pytest.raises(SettingError, match="'bob': the weight 0 is not"):
         first_two(weights={"bob": 0.0})
