@@ -19,7 +19,7 @@ def called(user: str) -> str:
 
 def counted(number: int, noun: str) -> str:
     """Return a number with its noun in singular or plural: "1 agent", "2 agents"."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def shortened(message: str) -> str:

@@ -113,13 +113,13 @@ def _show(result: "Advice") -> None:
         out.print("No half-life is better than DRF here; choose the policy drf.", highlight=False)
         return
     out.print(
-        f"Best: half_life = {best.half_life_s:.0f} (δ = 1 − {1 - best.delta:.2g}): "
+        f'Best: half_life = "{best.half_life_s:.0f}s" (δ = 1 − {1 - best.delta:.2g}): '
         f"users wait {best.reduction:.1%} less than under DRF.",
         highlight=False,
     )
     out.print(
-        f"Uncertainty: in 90 of 100 random draws of these users, they wait {best.low:+.1%} to "
-        f"{best.high:+.1%} less, and they wait less at all in {best.better:.0f}."
+        f"Uncertainty: in 90 of 100 random draws of these users, the change of their wait "
+        f"is {-best.high:+.1%} to {-best.low:+.1%}, and they wait less at all in {best.better:.0f}."
         + (" This trace does not show whether memory helps." if best.low <= 0.0 else ""),
         highlight=False,
     )

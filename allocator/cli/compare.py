@@ -40,11 +40,14 @@ def compare(
     ] = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Simulate a trace under several policies, and show waits and which users gain or lose.
+    """Simulate a trace under several policies, and show how waits change.
+
+    The table counts the users that wait less or longer; --json also names these users. The mean of
+    users' completion ratios is the column completed.
 
     Exit codes: 0, done; 2, the trace, a policy or the setting cannot be used.
 
-    Example: longshare compare month.parquet --policies drf,sdrf --load 0.5
+    Example: longshare compare month.parquet --policies drf,sdrf:half_life=1d --load 0.5
     """
     from allocator.cli.progress import bar
     from allocator.simulation import fastest, store
@@ -126,6 +129,6 @@ def _show(rows: "list[ComparisonRow]") -> None:
             printable(row.policy),
             duration(row.mean_user_wait_s),
             *changes,
-            f"{row.completion_ratio:.1%}",
+            f"{row.mean_user_completion_ratio:.1%}",
         )
     console().print(table)

@@ -74,7 +74,7 @@ def simulate(
 
     Exit codes: 0, done; 2, the trace, the policy or the setting cannot be used.
 
-    Example: longshare simulate month.parquet --policy sdrf --load 0.5
+    Example: longshare simulate month.parquet --policy sdrf --set half_life=1d --load 0.5
     """
     from allocator.cli.progress import bar
     from allocator.simulation import store

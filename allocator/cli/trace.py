@@ -317,6 +317,7 @@ def _convert_logs(sources: list[Path], trace: Path, *, as_json: bool) -> None:
     from allocator.cli.tables import console
     from allocator.contract.printable import printable
     from allocator.service.record.event_log import EventLogError
+    from allocator.service.show.formatting import counted
     from allocator.simulation import store
 
     bytes_read = entries = 0
@@ -349,7 +350,7 @@ def _convert_logs(sources: list[Path], trace: Path, *, as_json: bool) -> None:
         return
     out = console()
     out.print(
-        f"{len(history.trace):,} tasks of {len(history.trace.users):,} users on "
+        f"{counted(len(history.trace), 'task')} of {counted(len(history.trace.users), 'user')} on "
         f"{sum(kind.count for kind in history.trace.machines):,} agents, "
         f"recorded under {history.policy}"
     )
@@ -380,6 +381,7 @@ def _conversion_as_json(conversion: "Conversion") -> dict[str, Any]:
         "left_out": _rows_as_json(conversion.left_out),
         "assumed": _rows_as_json(conversion.assumed),
         "columns_ignored": list(conversion.ignored),
+        "resource_columns": list(conversion.resource_columns),
         "machines": sum(kind.count for kind in conversion.trace.machines),
         **_use_as_json(conversion.trace),
         "checks": [
@@ -427,21 +429,27 @@ def _show_conversion(conversion: "Conversion") -> None:
 
     trace = conversion.trace
     print_line = console().print
-    print_line(f"{len(trace):,} tasks of {len(trace.users):,} users")
+    print_line(f"{counted(len(trace), 'task')} of {counted(len(trace.users), 'user')}")
     if idle := _without_tasks(trace):
         print_line(f"users without tasks: {printable(', '.join(idle))}")
     print_line(f"rows read: {conversion.left_out.rows_read:,}")
     counts = conversion.left_out.counts()
     if counts:
-        print_line(f"{sum(counts.values()):,} rows were left out:")
+        total = sum(counts.values())
+        print_line(f"{counted(total, 'row')} {'was' if total == 1 else 'were'} left out:")
         _show_rows_by_reason(conversion.left_out)
     else:
         print_line("no row was left out")
     if conversion.assumed.counts():
         print_line("rows read with an assumption:")
         _show_rows_by_reason(conversion.assumed)
+    if conversion.resource_columns:
+        print_line(f"columns of resources: {printable(', '.join(conversion.resource_columns))}")
     if conversion.ignored:
-        print_line(f"columns ignored: {printable(', '.join(conversion.ignored))}")
+        print_line(
+            f"columns ignored ({len(conversion.ignored)}): "
+            f"{printable(', '.join(conversion.ignored))}"
+        )
     if trace.machines:
         print_line(f"machines: {sum(kind.count for kind in trace.machines):,}")
     _show_use(trace)
@@ -495,8 +503,8 @@ def _show_statistics(summary: "Statistics") -> None:
     out = console()
     out.print(
         f"{summary.tasks:,} tasks in {summary.jobs:,} jobs of {summary.users:,} users\n"
-        f"submitted from {summary.first_s:,.6g} s to {summary.last_s:,.6g} s; the last would "
-        f"finish at {summary.finished_s:,.6g} s\n"
+        f"submitted from {summary.first_s:,.12g} s to {summary.last_s:,.12g} s; the last would "
+        f"finish at {summary.finished_s:,.12g} s\n"
         f"the tenth of users that use most: {summary.use_of_heaviest:.1%} of all use; "
         f"busiest hour of the day: {summary.peak_hour:.2f} times the mean"
     )

@@ -26,7 +26,8 @@ def test_advice_is_printed_as_text_or_json(trace: str) -> None:
     advice = json.loads(longshare("advise", trace, "--load", "0.8", "--json").stdout)
     assert advice["helps"] is True
     assert advice["best"] in advice["trials"]
-    assert f"half_life = {advice['best']['half_life_s']:.0f}" in completed.stdout
+    best_s = advice["best"]["half_life_s"]
+    assert f'half_life = "{best_s:.0f}s"' in completed.stdout
     half_life = advice["best"]["half_life_s"]
     compared = longshare(
         *("compare", trace, "--policies", f"drf,sdrf:half_life={half_life}", "--load", "0.8"),

@@ -10,6 +10,8 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from allocator.cli import app
+from allocator.cli.parameters import parse
+from allocator.simulation.originals.catalogue import create_policy
 from tests.language import Sentence, sentences
 
 WIDE = {"COLUMNS": "200"}
@@ -51,7 +53,27 @@ def test_the_help_of_each_command_has_an_example_that_the_parser_takes(
     assert (program, *own) == ("longshare", *words)
     command = COMMANDS[words]
     if not hasattr(command, "commands"):
-        command.make_context(" ".join(words), rest).close()
+        with command.make_context(" ".join(words), rest) as context:
+            for policy, parameters in policies_of(context.params):
+                create_policy(policy, parse(parameters))
+
+
+def policies_of(options: dict[str, Any]) -> Iterator[tuple[str, list[str]]]:
+    """Yield the name and the parameters of each policy that a simulation would create."""
+    if {"trace", "policy"} <= options.keys():
+        yield options["policy"], list(options.get("parameters") or [])
+    elif {"trace", "policies"} <= options.keys():
+        for each in options["policies"].split(","):
+            name, *parameters = each.split(":")
+            yield name, parameters
+
+
+@pytest.mark.parametrize("command", ["simulate", "compare", "lies"])
+def test_examples_of_simulations_name_a_policy(command: str) -> None:
+    example = re.search(r"Example: longshare \w+ (.*)", text_of((command,)))
+    assert example is not None
+    context = COMMANDS[command,].make_context(command, shlex.split(example[1]))
+    assert list(policies_of(context.params))
 
 
 def text_of(words: tuple[str, ...]) -> str:

@@ -41,6 +41,7 @@ def test_a_conversion_names_the_rows_it_leaves_out(tmp_path: Path) -> None:
         "2 rows were left out:",
         "  1: not 6 fields (t.csv:5)",
         "  1: run time is not a number (t.csv:3)",
+        "columns of resources: cpus, mem",
         "core-hours: 0.0277777778",
         "resources, amount × hours: cpus 0.0277777778, mem 0.00555555556",
     ]
@@ -60,6 +61,7 @@ def test_a_conversion_names_the_rows_it_leaves_out(tmp_path: Path) -> None:
         },
         "assumed": {},
         "columns_ignored": [],
+        "resource_columns": ["cpus", "mem"],
         "machines": 0,
         "resource_hours": {"cpus": pytest.approx(100 / 3600), "mem": pytest.approx(20 / 3600)},
         "core_hours": pytest.approx(100 / 3600),
@@ -142,9 +144,9 @@ def test_slurm_accounting_is_converted_and_only_slurm_takes_a_timezone(
     result = longshare(*command, "slurm", "--timezone", "Europe/Berlin")
     assert result.exit_code == 0, result.stderr
     assert result.stdout.splitlines() == [
-        "1 tasks of 1 users",
+        "1 task of 1 user",
         "rows read: 2",
-        "1 rows were left out:",
+        "1 row was left out:",
         "  1: never started (sacct:3)",
         "rows read with an assumption:",
         "  1: memory is not given, or is the whole node: the task gets 0 MiB (sacct:2)",
@@ -169,9 +171,9 @@ def test_a_conversion_prints_verifiable_totals(tmp_path: Path) -> None:
     result = longshare(*command)
     assert result.exit_code == 0, result.stderr
     assert result.stdout.splitlines() == [
-        "2 tasks of 1 users",
+        "2 tasks of 1 user",
         "rows read: 3",
-        "1 rows were left out:",
+        "1 row was left out:",
         "  1: had not ended (sacct:4)",
         "rows read with an assumption:",
         (
@@ -179,7 +181,7 @@ def test_a_conversion_prints_verifiable_totals(tmp_path: Path) -> None:
             "elapsed time, without a break (sacct:2)"
         ),
         "  1: gres/gpu:a100 counts in gpus (sacct:2)",
-        "columns ignored: JobName",
+        "columns ignored (1): JobName",
         "core-hours: 30",
         "resources, amount × hours: cpus 30, mem 6,144, gpus 2",
         "CPUTimeRAW: 20 core-hours by the file, 30 by the conversion, from 2 rows; they differ",

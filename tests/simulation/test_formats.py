@@ -144,7 +144,9 @@ def test_a_csv_round_trip_is_exact_to_the_microsecond(
     ("header", "complaint"),
     [
         ("submitted_s,user,cpus", "has no column runtime_s in its first line"),
+        ("user,start,cpus", "has no column .* the line has user, start, cpus"),
         ("submitted_s,runtime_s,user,job", "has no column of a resource"),
+        ("submitted_s,runtime_s,user,end", "not an amount by its name: end"),
         ("submitted_s,runtime_s,user,cpus,cpus", "without a name or of the same name"),
         ("submitted_s,runtime_s,user,cpus,", "without a name or of the same name"),
         ("", "has no column submitted_s, runtime_s, user"),
@@ -153,6 +155,30 @@ def test_a_csv_round_trip_is_exact_to_the_microsecond(
 def test_an_invalid_header_is_refused(header: str, complaint: str, tmp_path: Path) -> None:
     with pytest.raises(TraceError, match=complaint):
         csv.convert(written(tmp_path / "t.csv", header, "0,1,a,1"))
+
+
+@pytest.mark.parametrize("separator", [",", ";"])
+def test_columns_of_times_identifiers_or_text_are_no_resources(
+    separator: str, tmp_path: Path
+) -> None:
+    lines = [
+        "submitted_s,start,user,runtime_s,endTime,cpus,queue,started_s,JobID,licences",
+        "0,0,ann,60,60,2,fast,3,7,1",
+        "0,0,bob,60,60,1,slow,3,8,none",
+    ]
+    path = written(tmp_path / "t.csv", *(line.replace(",", separator) for line in lines))
+    conversion = csv.convert(path)
+    assert conversion.resource_columns == conversion.trace.resources == ("cpus", "licences")
+    assert conversion.ignored == ("start", "endTime", "queue", "started_s", "JobID")
+    assert left_out(conversion) == {"demand of licences is not a number": [3]}
+    assert conversion.trace.demand.tolist() == [[2.0, 1.0]]
+
+
+def test_a_usual_resource_with_a_unit_is_not_ignored(tmp_path: Path) -> None:
+    path = written(tmp_path / "t.csv", "submitted_s,runtime_s,user,cpus,mem", "0,1,ann,1,8G")
+    conversion = csv.convert(path)
+    assert conversion.ignored == ()
+    assert left_out(conversion) == {"demand of mem is not a number": [2]}
 
 
 def test_names_that_are_not_utf8_stay_apart(tmp_path: Path) -> None:

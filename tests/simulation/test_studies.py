@@ -13,7 +13,7 @@ import pytest
 from allocator.simulation import reference, store
 from allocator.simulation.setting import Setting
 from allocator.simulation.studies import cells as cells_module
-from allocator.simulation.studies import rivals, windows
+from allocator.simulation.studies import compared, measures, rivals, windows
 from allocator.simulation.studies.cells import Cell
 from allocator.simulation.studies.comparisons import by_size, distribution, reduction, speedup
 from allocator.simulation.studies.drawing import colour_of, styles
@@ -419,3 +419,21 @@ def test_an_interval_contains_the_reduction_and_is_a_point_for_equal_gains() -> 
     low, high = rivals.interval([(few, np.array([50.0, 2.0, 2.0, 2.0]))])
     assert low < 1 - 56.0 / 103.0 < high
     assert low <= -1.0 + 1e-12, "a resample without the gaining user has only losing users"
+
+
+def test_a_comparison_names_each_user_whose_wait_changes_by_more_than_a_second() -> None:
+    def fared(*waits: float) -> measures.UserMeasures:
+        return measures.UserMeasures(
+            ("ann", "bob", "cyd", "dan"),
+            np.ones(4, np.int64),
+            np.array([0.1, 0.2, 0.3, 0.4]),
+            np.array(waits),
+            np.array([1.0, 0.5, 1.0, 0.5]),
+        )
+
+    first, second = compared.rows(
+        {"drf": fared(10.0, 10.0, 10.0, 10.0), "sdrf": fared(8.0, 15.0, 10.5, 2.0)}
+    )
+    assert first.saved_s == {}
+    assert list(second.saved_s.items()) == [("dan", 8.0), ("ann", 2.0), ("bob", -5.0)]
+    assert (second.gain, second.lose, second.mean_user_completion_ratio) == (2, 1, 0.75)

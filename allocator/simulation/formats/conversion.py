@@ -116,6 +116,8 @@ class Conversion:
         assumed: Rows converted under an assumption, because a field was not understood.
         ignored: Names of input columns that the converter does not read.
         checks: Totals of the trace, compared with totals that the input states.
+        resource_columns: Names of input columns that became resources because of their names; the
+            user should check that each column contains amounts.
     """
 
     trace: Trace
@@ -123,6 +125,7 @@ class Conversion:
     assumed: SkippedRows = field(default_factory=SkippedRows)
     ignored: tuple[str, ...] = ()
     checks: tuple[TotalCheck, ...] = ()
+    resource_columns: tuple[str, ...] = ()
 
 
 def resource_hours(trace: Trace) -> dict[str, float]:

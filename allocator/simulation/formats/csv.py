@@ -1,5 +1,6 @@
 """Converters for comma-separated traces: files with a header, and files of the SDRF authors."""
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ from allocator.simulation.formats.conversion import (
     RowFilter,
     SkippedRows,
     TaskRows,
+    Text,
     TraceBuilder,
 )
 from allocator.simulation.formats.csv_cluster import Constraints, read_machines, with_users
@@ -30,6 +32,14 @@ from allocator.simulation.trace import TraceError
 _GIVEN = ("submitted_s", "runtime_s", "user", "job", "machines")
 _AUTHORS = ("submitted", "again", "finished", "user", "task", "cpus", "mem")
 _AUTHORS_RESOURCES = ("cpus", "mem")
+_USUAL_RESOURCES = frozenset({"cpus", "mem", "gpus", "disk"})
+_WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
+_NOT_AMOUNT = re.compile(
+    r"(start|end|finish|submit|wait|run|wall)?time|times(tamp)?|dates?|days?|elapsed|durations?"
+    r"|start(ed)?|beg[aiu]n|end(ed)?|finish(ed)?|completed?|stop(ped)?|submit(ted)?|arriv(al|ed)"
+    r"|wait(ed)?|eligible|queued|created|(job|task)?ids?|[gpu]id|index|priority|status|state|exit"
+)
+"""Words in the names of columns that contain times, identifiers or states, and no amounts."""
 
 
 def convert(path: Path, users: Path | None = None, machines: Path | None = None) -> Conversion:
@@ -38,6 +48,10 @@ def convert(path: Path, users: Path | None = None, machines: Path | None = None)
     The header names the columns, which may come in any order. Fields are separated by commas,
     semicolons or tabs. With semicolons or tabs, numbers may have a decimal comma. Without a column
     job, every task is a job of its own.
+
+    A column is ignored if its name is that of a time, an identifier or a state, such as `end` or
+    `started_s`, or if no field in the first 16 MiB is a number. The columns `cpus`, `mem`, `gpus`
+    and `disk` are never ignored.
 
     Args:
         path: The file of tasks.
@@ -50,7 +64,8 @@ def convert(path: Path, users: Path | None = None, machines: Path | None = None)
         TraceError: A header is wrong, or the other files cannot be used.
     """
     names = _header(path)
-    resources = tuple(name for name in names if name not in _GIVEN)
+    resources = _resources(path, names)
+    ignored = tuple(name for name in names if name not in (*_GIVEN, *resources))
     if "machines" in names and machines is None:
         raise TraceError(f"{path} has a column machines; give the file of machines with --machines")
     classes = () if machines is None else read_machines(machines, resources)
@@ -93,7 +108,8 @@ def convert(path: Path, users: Path | None = None, machines: Path | None = None)
             "has a comma for the decimal point", path.name, batch.lines[rows.kept & decimal_comma]
         )
     trace = builder.trace(classes, constraints.allowed)
-    return Conversion(trace if users is None else with_users(trace, users), left_out, assumed)
+    trace = trace if users is None else with_users(trace, users)
+    return Conversion(trace, left_out, assumed, ignored, resource_columns=resources)
 
 
 def convert_authors(path: Path) -> Conversion:
@@ -135,12 +151,53 @@ def _header(path: Path) -> tuple[str, ...]:
     names = header(path)
     absent = [name for name in _GIVEN[:3] if name not in names]
     if absent:
-        raise TraceError(f"{path} has no column {', '.join(absent)} in its first line")
+        raise TraceError(
+            f"{path} has no column {', '.join(absent)} in its first line; the line has "
+            f"{', '.join(name for name in names if name) or 'no names'}"
+        )
     if len(set(names)) < len(names) or "" in names:
         raise TraceError(f"{path} has columns without a name or of the same name in its first line")
-    if set(names) <= set(_GIVEN):
-        raise TraceError(f"{path} has no column of a resource in its first line")
     return names
+
+
+def _resources(path: Path, names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the columns of a file that contain amounts of resources.
+
+    Args:
+        path: The file.
+        names: The file's columns.
+
+    Raises:
+        OSError: The file cannot be read.
+        TraceError: The file has no such column, or is not text in columns.
+    """
+    others = tuple(name for name in names if name not in _GIVEN)
+    amounts = tuple(
+        name
+        for name in others
+        if not any(_NOT_AMOUNT.fullmatch(word.lower()) for word in _WORD.findall(name))
+    )
+    if not amounts:
+        also = f"; not an amount by its name: {', '.join(others)}" if others else ""
+        raise TraceError(f"{path} has no column of a resource in its first line{also}")
+    separator = delimiter(path)
+    batches = separated(path, names, SkippedRows(), headed=True, delimiter=separator)
+    first = next(batches, None)
+    if first is None or not len(first):
+        return amounts
+    numeric = tuple(
+        name
+        for name in amounts
+        if name in _USUAL_RESOURCES or _has_numbers(first.columns[name], separator)
+    )
+    return numeric or amounts
+
+
+def _has_numbers(column: Text, separator: str) -> bool:
+    if separator != ",":
+        column, _ = with_decimal_points(column)
+    _, unreadable = numbers(column)
+    return not unreadable.all()
 
 
 def _demand(rows: RowFilter, batch: Rows, resources: tuple[str, ...]) -> NDArray[np.float64]:

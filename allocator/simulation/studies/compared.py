@@ -23,7 +23,9 @@ class ComparisonRow:
         heavy: The same reduction for the half of the users with the highest usage.
         gain: Number of users whose mean wait is shorter by more than a second.
         lose: Number of users whose mean wait is longer by more than a second.
-        completion_ratio: Mean of users' completion ratios.
+        mean_user_completion_ratio: Mean of users' completion ratios.
+        saved_s: For each user counted in `gain` or `lose`, the seconds by which its mean wait is
+            shorter, largest first; negative if its wait is longer.
     """
 
     policy: str
@@ -33,7 +35,8 @@ class ComparisonRow:
     heavy: float
     gain: int
     lose: int
-    completion_ratio: float
+    mean_user_completion_ratio: float
+    saved_s: dict[str, float]
 
 
 def rows(fared: Mapping[str, UserMeasures]) -> list[ComparisonRow]:
@@ -56,9 +59,17 @@ def rows(fared: Mapping[str, UserMeasures]) -> list[ComparisonRow]:
                 int(gain.gains.sum()),
                 int(gain.loses.sum()),
                 float(np.nanmean(users.completion)) if np.isfinite(users.completion).any() else 1.0,
+                _saved(gain),
             )
         )
     return compared
+
+
+def _saved(gain: PolicyGain) -> dict[str, float]:
+    saved = gain.saved
+    changed = np.flatnonzero(gain.gains | gain.loses)
+    ranked = changed[np.argsort(-saved[changed], kind="stable")].tolist()
+    return {gain.users.name[user]: float(saved[user]) for user in ranked}
 
 
 def figure_of(fared: Mapping[str, UserMeasures], title: str) -> Figure:
