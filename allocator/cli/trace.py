@@ -316,8 +316,8 @@ def _convert_logs(sources: list[Path], trace: Path, *, as_json: bool) -> None:
     from allocator.cli.progress import bar
     from allocator.cli.tables import console
     from allocator.contract.printable import printable
-    from allocator.service.record.event_log import EventLogError
     from allocator.formatting import counted
+    from allocator.service.record.event_log import EventLogError
     from allocator.simulation import store
 
     bytes_read = entries = 0
