@@ -299,8 +299,8 @@ class LimitsSection(SettingsSection):
     exclude (Mesos 1.11); one pair takes about 200 bytes of memory. A framework above the limit
     gets no offers until it subscribes again or a snapshot arrives."""
     all_exclusions: Annotated[int, Field(ge=1, le=LARGEST_NUMBER)] = 2_000_000
-    """Maximum number of these pairs of all frameworks together. Above the limit, the framework
-    with the most pairs gets no offers."""
+    """Maximum number of these pairs of all frameworks together. Above the limit, the
+    principal with the most pairs loses offers for its framework with the most pairs."""
     label: Annotated[int, Field(ge=64, le=LARGEST_NUMBER)] = _LIMITS.label
     """Maximum length of a label that Longshare reads, in characters."""
     patterns: Annotated[int, Field(ge=0, le=LARGEST_NUMBER)] = _LIMITS.patterns

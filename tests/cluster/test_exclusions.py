@@ -101,3 +101,14 @@ def test_beyond_the_limit_of_all_frameworks_the_one_with_the_most_pairs_is_unlis
         exclusions.add_framework(name, {"a": ["s1"]})
     assert [name for name, _ in exclusions.take_unlisted()] == ["picky"]
     assert all(exclusions.number(Client("a", name)) == 1 for name in "xyz")
+
+
+def test_a_principal_with_many_frameworks_displaces_no_framework_of_another_principal() -> None:
+    exclusions = Exclusions(most_of_all=20)
+    exclusions.add_framework("picky", {"a": [f"s{number}" for number in range(9)]}, "honest")
+    for number in range(8):
+        exclusions.add_framework(f"f{number}", {"a": [f"s{agent}" for agent in range(8)]}, "crowd")
+    assert exclusions.number(PICKY) == 9
+    assert {name for name, _ in exclusions.take_unlisted()} == {
+        f"f{number}" for number in range(1, 8)
+    }

@@ -171,7 +171,8 @@ class Ledger:
         """
         self.frameworks[framework.id] = framework
         self.placements.put_framework(framework)
-        self.exclusions.add_framework(framework.id, excluded or {})
+        principal = framework.subscription.principal
+        self.exclusions.add_framework(framework.id, excluded or {}, principal)
         for role in sorted(framework.roles):
             self._ensure_client(Client(role, framework.id))
         for agent_id in self._agents_of.get(framework.id, ()):

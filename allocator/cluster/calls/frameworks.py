@@ -69,7 +69,7 @@ def update(cluster: Cluster, call: contract.UpdateFramework) -> Callable[[], Non
         cluster.roles.put(_wish(framework.id, subscription))
         left_roles = framework.roles - subscription.roles
         framework.update(subscription, suppressed)
-        cluster.ledger.exclusions.put_framework(framework.id, excluded)
+        cluster.ledger.exclusions.put_framework(framework.id, excluded, subscription.principal)
         if call.excluded_unlisted:
             cluster.ledger.exclusions.unlist(framework.id)
         for role in left_roles:

@@ -27,8 +27,9 @@ class Limits:
     beyond the limit is quarantined until it subscribes again, or a snapshot arrives. 0, which
     event logs without this limit mean: without a limit."""
     all_exclusions: int = 0
-    """Pairs that all frameworks exclude together. Beyond the limit the framework with the most
-    pairs is quarantined. 0, which event logs without this limit mean: without a limit."""
+    """Pairs that all frameworks exclude together. Beyond the limit, of the principal with the
+    most pairs, the framework with the most pairs is quarantined. 0, which event logs without this
+    limit mean: without a limit."""
     label: int = 2**16
     """Characters of a label that Longshare reads."""
     patterns: int = 32

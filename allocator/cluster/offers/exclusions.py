@@ -1,5 +1,6 @@
 """Exclusions: agents that must not be offered to a framework in a role, by offer constraints."""
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from sys import intern
 
@@ -26,8 +27,8 @@ class Exclusions:
 
     Args:
         most: Maximum number of pairs of one framework; 0: no maximum.
-        most_of_all: Maximum number of pairs of all frameworks; beyond it, the framework with the
-            most pairs is unlisted. 0: no maximum.
+        most_of_all: Maximum number of pairs of all frameworks. Beyond it, the principal with the
+            most pairs loses its framework with the most pairs, which is unlisted. 0: no maximum.
     """
 
     def __init__(self, most: int = 0, most_of_all: int = 0) -> None:
@@ -35,6 +36,8 @@ class Exclusions:
         self._most_of_all = most_of_all
         self._pairs: dict[str, int] = {}
         """framework → number of its pairs"""
+        self._principals: dict[str, str] = {}
+        """framework → its principal; a framework without an entry has none"""
         self._total = 0
         """Number of pairs of all frameworks."""
         self._unlisted: dict[str, ValidationError] = {}
@@ -74,8 +77,19 @@ class Exclusions:
                 self._exclude(client, {agent})
         return changed
 
-    def add_framework(self, framework: str, agents: Mapping[str, Iterable[str]]) -> None:
-        """Record the agents that a new framework's offer constraints exclude, by role."""
+    def add_framework(
+        self, framework: str, agents: Mapping[str, Iterable[str]], principal: str = ""
+    ) -> None:
+        """Record the agents that a new framework's offer constraints exclude, by role.
+
+        Args:
+            framework: The framework's ID.
+            agents: IDs of excluded agents by role.
+            principal: The framework's principal; empty without one. All frameworks without a
+                principal count as frameworks of one principal.
+        """
+        if principal:
+            self._principals[framework] = principal
         if framework in self._unlisted:
             self._to_reject.append(framework)
             return
@@ -106,14 +120,17 @@ class Exclusions:
         taken, self._to_reject = self._to_reject, []
         return [(name, self._unlisted[name]) for name in taken if name in self._unlisted]
 
-    def put_framework(self, framework: str, agents: Mapping[str, Iterable[str]]) -> None:
+    def put_framework(
+        self, framework: str, agents: Mapping[str, Iterable[str]], principal: str = ""
+    ) -> None:
         """Replace the agents that a framework's offer constraints exclude: role → agent IDs."""
         self.discard_framework(framework)
-        self.add_framework(framework, agents)
+        self.add_framework(framework, agents, principal)
 
     def discard_framework(self, framework: str) -> None:
         """Forget the exclusions of a removed framework, and whether it was unlisted."""
         self._unlisted.pop(framework, None)
+        self._principals.pop(framework, None)
         if framework in self._pairs:
             for client in [client for client in self._agents if client.framework == framework]:
                 self._admit(client, self._agents[client].copy())
@@ -158,18 +175,29 @@ class Exclusions:
             self._unlist_largest()
 
     def _unlist_largest(self) -> None:
-        """Unlist the framework that excludes the most pairs of a role and an agent.
+        """Unlist a framework that excludes too many pairs of a role and an agent.
 
-        Called if one framework, or all frameworks together, exceed the maximum number of pairs.
+        Called if one framework, or all frameworks together, exceed the maximum number of pairs. In
+        the second case, the framework belongs to the principal that excludes the most pairs. So a
+        principal with many frameworks does not displace a framework of another principal.
         """
         pairs, framework = max((pairs, name) for name, pairs in self._pairs.items())
-        said = f"its offer constraints exclude {pairs} pairs of a role and an agent"
-        said += (
-            f", more than {self._most} (limits.exclusions)"
-            if 0 < self._most < pairs
-            else ", the most of any framework, and all frameworks together exclude more than "
-            f"{self._most_of_all} (limits.all_exclusions)"
-        )
+        said = f", more than {self._most} (limits.exclusions)"
+        if not 0 < self._most < pairs:
+            of_principal = Counter[str]()
+            for name, number in self._pairs.items():
+                of_principal[self._principals.get(name, "")] += number
+            (principal, total), *_ = of_principal.most_common(1)
+            pairs, framework = max(
+                (number, name)
+                for name, number in self._pairs.items()
+                if self._principals.get(name, "") == principal
+            )
+            said = (
+                f", its principal {total}, the most of any principal, and all frameworks together "
+                f"more than {self._most_of_all} (limits.all_exclusions)"
+            )
+        said = f"its offer constraints exclude {pairs} pairs of a role and an agent{said}"
         self.unlist(framework, ValidationError("limit", said))
 
     def _admit(self, client: Client, agents: set[str]) -> None:
