@@ -52,7 +52,7 @@ class JobWait:
 
     @property
     def is_reported(self) -> bool:
-        """Whether the job can never start, so that a person has to act."""
+        """Whether the job can never start unless a person acts."""
         return self.reason == "invalid"
 
 
@@ -209,7 +209,7 @@ class SlurmAdapter(SchedulerAdapter):
 
     @override
     def could_be_served(self, user: str) -> bool:
-        """Return whether one of the user's pending jobs could start once it is first."""
+        """Return whether a pending job of the user could start as the first job."""
         return any(_can_start(job) and user in _names(path) for job, path in self._pending.values())
 
     @override

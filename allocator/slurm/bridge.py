@@ -1,4 +1,4 @@
-"""The bridge to one Slurm: reads it, applies the changes, orders pending jobs, sets factors."""
+"""The bridge to one Slurm: reads the state, orders pending jobs, and sets site factors."""
 
 import time
 from collections import Counter, deque
@@ -45,9 +45,9 @@ class BridgeSettings:
     tasks_ahead: int = 100
     """Maximum number of pending tasks of one array in the order."""
     updates: int = 1000
-    """Maximum number of site factors that are set after one reading."""
+    """Maximum number of site factors to set after one reading."""
     accounting: bool = False
-    """Whether slurmdbd keeps the accounting, so that `sacct` and `sacctmgr` answer."""
+    """Whether slurmdbd keeps the accounting. Only then `sacct` and `sacctmgr` answer."""
     jobcomp: Path | None = None
     """The file of `jobcomp/filetxt`, if there is no slurmdbd."""
     zone: tzinfo = UTC
@@ -72,7 +72,7 @@ class Cycle:
     postponed: int = 0
     """Number of site factors that a later poll sets."""
     foreign: list[str] = field(default_factory=list)
-    """Jobs whose site factor somebody else has set."""
+    """Jobs with a site factor of another program or person."""
     failures: list[str] = field(default_factory=list)
     """Messages of Slurm about factors that could not be set."""
 
@@ -98,10 +98,10 @@ class _Reading(NamedTuple):
 
 
 class Bridge:
-    """Follows one Slurm, and lets it start jobs in the order of a policy.
+    """Follows a Slurm, which then starts jobs in the order of a policy.
 
-    A poll that raises `CommandError` or `ShapeError` changes nothing. Slurm goes on with the order
-    that it has, and a later poll catches up.
+    A poll that raises `CommandError` or `ShapeError` changes nothing. Slurm continues with its
+    present order, and a later poll catches up.
 
     Args:
         client: Runs Slurm's client commands.

@@ -51,7 +51,7 @@ class SlurmClient:
         self._array_option = _EACH_RECORD
 
     def jobs(self) -> str:
-        """Return all jobs, with those that have ended lately, for `JobReader`."""
+        """Return all jobs, also recently ended jobs, for `JobReader`."""
         try:
             text = self._queue(self._array_option)
         except CommandError as error:
@@ -231,7 +231,7 @@ def read_tail(path: Path, since_byte: int = 0) -> list[str]:
     """Return the complete lines of a file from a position on.
 
     Args:
-        path: A text file that other programs append to.
+        path: A text file to which other programs append.
         since_byte: The position.
     """
     with path.open("rb") as file:

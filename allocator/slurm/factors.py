@@ -35,7 +35,7 @@ class FactorPlan(NamedTuple):
     postponed: int
     """Number of changes that exceed the limit; a later plan contains them."""
     foreign: list[str]
-    """Jobs whose site factor somebody else has set. They keep it."""
+    """Jobs with a site factor of another program or person. They keep it."""
 
 
 def is_ours(factor: int) -> bool:

@@ -107,7 +107,7 @@ class Job:
 
     @property
     def suspended(self) -> bool:
-        """Whether the job is suspended, so it holds memory but no cores."""
+        """Whether the job is suspended. A suspended job holds memory, but no cores."""
         return self.state == "SUSPENDED"
 
 
@@ -155,8 +155,8 @@ class SeenJob(NamedTuple):
 class JobReader:
     """Reads the output of `squeue` into jobs.
 
-    Most lines are the same at each reading. A line that was read before yields the same object, so
-    that only changed jobs cost time.
+    Most lines are the same at each reading. A line that was read before yields the same object.
+    Only changed jobs cost time.
     """
 
     def __init__(self) -> None:

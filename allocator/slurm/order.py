@@ -44,7 +44,7 @@ class PlacedJob(NamedTuple):
 
 @dataclass
 class Order:
-    """The order of pending jobs, and the jobs that are not in it."""
+    """The order of pending jobs, and the jobs outside the order."""
 
     placed: list[PlacedJob] = field(default_factory=list)
     """The first job comes first. Only so many jobs as may start before the next reading."""

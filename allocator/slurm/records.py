@@ -46,7 +46,7 @@ class Record(NamedTuple):
 
 
 class _Row(NamedTuple):
-    """One row of the accounting: an attempt, or the time of an attempt with one size."""
+    """A row of the accounting: an attempt, or the time of an attempt with a constant size."""
 
     job: int
     user: str

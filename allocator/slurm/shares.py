@@ -26,8 +26,8 @@ def name_of(path: UserPath) -> str:
 class ShareTree:
     """Ranks the users of a cluster. A path of names leads from the root to a user.
 
-    Without a tree of accounts, all users are in the pool of the root. All pools have one time and
-    one capacity. The users below an inner node share the entitlement of this node.
+    Without a tree of accounts, all users are in the pool of the root. All pools share a time and a
+    capacity. The users below an inner node share the entitlement of this node.
 
     Args:
         settings: The policy, and the settings of the users.
@@ -146,7 +146,7 @@ class ShareTree:
             pool.hold(name, held.exchanged(before, after), count + (not before))
 
     def count_users(self) -> None:
-        """Sample the use of all users if it is time, and update the weights that count."""
+        """Sample the use of all users if a sample is due, and update counted weights."""
         if self.tree.look_is_due:
             self.tree.look(None)
         self.tree.update_entitlements()
@@ -169,5 +169,5 @@ class ShareTree:
         return standing
 
     def commitments(self, path: UserPath) -> tuple[dict[str, float], float]:
-        """Return a node's present commitments by resource, and the one for other resources."""
+        """Return a node's present commitments by resource, and that for other resources."""
         return self.tree.get(name_of(path)).siblings.debts(name_of(path))

@@ -52,7 +52,7 @@ class StateSettings:
 
 
 class LateChange(NamedTuple):
-    """A change that was seen after its time had been settled, so it was applied too late."""
+    """A change seen after its time had been settled, and therefore applied too late."""
 
     job: int
     user: UserPath
@@ -160,7 +160,8 @@ class ClusterState:
         """Take over commitments from a store; they belong to the time at which the state began.
 
         Args:
-            commitments: For each node: commitments by resource, and the one for other resources.
+            commitments: For each node: commitments by resource, and the commitment for other
+                resources.
         """
         for path in sorted(commitments, key=len):
             self.settled.add(path)

@@ -97,7 +97,7 @@ class JobTimeline:
 
     @property
     def open(self) -> Attempt | None:
-        """The attempt that holds resources now; None if there is none."""
+        """The attempt that holds resources now; None without an attempt."""
         return next((attempt for attempt in self.attempts if attempt.end is None), None)
 
     def steps(self) -> list[Step]:
@@ -172,7 +172,7 @@ class JobTimeline:
         return corrections
 
     def close(self, time: float) -> None:
-        """End the open attempt, if there is one.
+        """End the open attempt, if any.
 
         Args:
             time: The end in seconds since 1970; an attempt never ends before its start.
@@ -199,7 +199,7 @@ class JobTimeline:
     def _resize(
         self, attempt: Attempt, job: Job, detail: JobDetail | None, now: float
     ) -> list[Correction]:
-        """Add a change of size to an attempt, if there was one."""
+        """Add a change of size, if any, to an attempt."""
         latest = attempt.sizes[-1]
         if latest.quantities == job.quantities:
             return []
@@ -213,7 +213,8 @@ class JobTimeline:
         """Add suspensions to an attempt, if there were any.
 
         Slurm tells the time of the latest suspension or resumption, and the run time before the
-        latest suspension. So one unseen suspension is exactly known, and of several only the sum.
+        latest suspension. One unseen suspension is known exactly; several suspensions are known by
+        their sum.
         """
         if detail is None or detail.suspended is None:
             return []
