@@ -75,7 +75,7 @@ Until = Annotated[
 ]
 
 Policy = Annotated[
-    str, typer.Option(help="Policy that orders the users; see docs/reference/policies.md.")
+    str, typer.Option(help="Policy that orders the users; see policies.md in docs/reference.")
 ]
 DivisiblePolicy = Annotated[
     str, typer.Option(help="tsf, stsf, cdrf, drfh, per-machine-drf, cmmf, drf or sdrf.")
@@ -94,7 +94,7 @@ PolicyFiles = Annotated[
     typer.Option(
         "--policy-file",
         metavar="FILE",
-        help="Python file with a policy of yours; repeatable; see docs/tutorials/first-policy.md.",
+        help="Python file with a policy; repeatable; see first-policy.md in docs/tutorials.",
     ),
 ]
 Weights = Annotated[
@@ -151,7 +151,7 @@ SamplingInterval = Annotated[
     typer.Option(
         metavar="TIME|original",
         help="Interval at which priorities are computed: a time such as 5m, or original for the "
-        "interval of the policy's own scheduler (docs/research/other-schedulers.md).",
+        "interval of the policy's own scheduler (other-schedulers.md in docs/research).",
         show_default="at every instant",
     ),
 ]

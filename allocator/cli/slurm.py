@@ -24,7 +24,7 @@ slurm_app = typer.Typer(
     no_args_is_help=True,
 )
 
-_Policy = Annotated[str, typer.Option(help="Policy, see docs/reference/policies.md.")]
+_Policy = Annotated[str, typer.Option(help="Policy, see policies.md in docs/reference.")]
 _Parameters = Annotated[
     list[str] | None,
     typer.Option("--set", help="Parameter of the policy: KEY=VALUE.", show_default="half_life=7d"),

@@ -269,11 +269,10 @@ class LiveTree(Generic[Id, K, T]):
         """Move the tree to a later time (the paper's UPDATE). An earlier time has no effect.
 
         O(1) if no event lies between the old and the new time, else O(log n) for each pair with
-        such an event. A pair that only changes places with each other is swapped where it is. The
-        elements of other pairs are removed while the tree still has the old time, because a search
-        needs the order of that time. Then they are inserted at the new time. Removals make other
-        elements neighbours. Their crossings are computed from the old time on. So no crossing is
-        missed, however many crossings lie between the two times.
+        such an event. The pairs' elements are removed while the tree still has the old time,
+        because a search needs the order of that time. Then they are inserted at the new time.
+        Removals make other elements neighbours. Their crossings are computed from the old time on.
+        So no crossing is missed, however many crossings lie between the two times.
 
         >>> from allocator.fairness.priorities import PriorityLine, StraightLines
         >>> tree = LiveTree(StraightLines(), now=0)
@@ -291,24 +290,19 @@ class LiveTree(Generic[Id, K, T]):
         if first is None:
             self._now = now
             return
-        swapped: list[Node[Id, K, T]] = []
         moved: list[tuple[Node[Id, K, T], Node[Id, K, T]]] = []
         while first is not None:
             self.events += 1
-            before, second = first.before, first.after
-            if self._swap(first, second, now):
-                swapped += before, second, first
-            else:
-                self._take_out(first)
-                self._take_out(second)
-                self._update_events(before)
-                moved += (first, before), (second, before)
+            second = first.after
+            before = self._take_out(first)
+            self._take_out(second)
+            self._update_events(before)
+            moved += (first, before), (second, before)
             first = self._due(now)
         self._now = now
         for node, before in moved:
             self._put(node, before)
             self._update_events(node.before, node)
-        self._update_events(*swapped)
 
     def minimum(self) -> Id:
         """Return the element with the lowest priority value, which is first. O(1).
@@ -465,34 +459,6 @@ class LiveTree(Generic[Id, K, T]):
         if not self._nodes:
             raise KeyError("the tree is empty")
         return self._blocks[position][position].id
-
-    def _swap(self, first: "Node[Id, K, T]", second: "Node[Id, K, T]", now: T) -> bool:
-        """Swap two neighbours of one block, if all four nodes around them are then in order.
-
-        The order is that of `now`, the time to which the tree moves. A swap clears the events of
-        the pair and of the node before it. The caller must recompute these three at the end.
-
-        Returns:
-            False if the pair stays as it is, because the order at `now` differs by more than a
-            swap, or because the nodes are in different blocks.
-        """
-        before, after, block = first.before, second.after, first.block
-        ends, precedes = self._ends, self._priorities.precedes
-        if (
-            second.block is not block
-            or not precedes(second, first, now)
-            or (before is not ends and not precedes(before, second, now))
-            or (after is not ends and not precedes(first, after, now))
-        ):
-            return False
-        place = block.index(first)
-        block[place], block[place + 1] = second, first
-        if not place:
-            self._heads[self._heads.index(first)] = second
-        before.after, second.before, second.after = second, before, first
-        first.before, first.after, after.before = second, after, first
-        before.event = second.event = first.event = None
-        return True
 
     def _put(self, node: "Node[Id, K, T]", guess: "Node[Id, K, T] | None" = None) -> None:
         """Insert a node at its position for the present time.

@@ -216,7 +216,7 @@ def test_policies_without_a_kernel_are_reported_as_such() -> None:
     trace = busy_month(tasks=10, users=2)
     setting = Setting("dynamic-drf", {}, (1.0, 1.0))
     assert not fast.supports(setting)
-    with pytest.raises(ValueError, match="use the reference"):
+    with pytest.raises(ValueError, match="use --reference"):
         fast.simulate(trace, setting)
 
 

@@ -316,8 +316,8 @@ def _words_of_neighbours(explanation: admin.Explanation) -> list[str]:
     )
     if any(neighbour.distance < _TIE for neighbour in neighbours):
         words.append(
-            "Of equal priorities, the slower growing is served first, then the user with fewer "
-            "allocations, then the first name in the alphabet."
+            "If priorities are equal, the priority that grows more slowly is served first, then "
+            "the user with fewer allocations, then the first name in the alphabet."
         )
     return words
 

@@ -157,9 +157,9 @@ class ZookeeperStore:
         with self._explained_errors():
             if len(data) > LARGEST:
                 raise StoreError(
-                    f"{len(data)} bytes are more than ZooKeeper takes ({LARGEST}) for the users "
-                    "with a weight of an operator; unset weights (`longshare weight unset USER`), "
-                    "or use SQLite"
+                    f"the rows of users with weights of operators have {len(data)} bytes, more "
+                    f"than the {LARGEST} that ZooKeeper accepts; unset weights (`longshare weight "
+                    "unset USER`), or use SQLite"
                 )
             if not self._client.connected:
                 raise StoreUnavailable("not connected")

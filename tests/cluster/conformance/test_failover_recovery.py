@@ -172,7 +172,7 @@ def test_resources_of_returning_tasks_are_not_offered_at_the_end_of_recovery() -
 @pytest.mark.parametrize(
     ("call", "reason"),
     [
-        (contract.Recover(expected_agents=-1), "-1 agents"),
+        (contract.Recover(expected_agents=-1), "the number of expected agents, -1, is negative"),
         (contract.Recover(expected_agents=5, quotas=[set_quota("a/b", "cpus:1")]), "a/b"),
         (
             contract.Recover(

@@ -130,7 +130,7 @@ def test_an_explanation_says_that_neighbours_have_equal_priorities(
     assert sorted(row.standing.share for row in rows) == [n / sum(cpus) for n in cpus]
     words = " ".join(explain(side.engine, rows[0], rows, ExplanationFacts()).words)
     assert said in words
-    assert ("Of equal priorities" in words) == (cpus == (5, 5))
+    assert ("If priorities are equal" in words) == (cpus == (5, 5))
 
 
 @example(held=10, owed={"mem": 1.0}, weight=1.0)  # cpus rise to a half and not beyond
