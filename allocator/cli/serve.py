@@ -2,9 +2,20 @@
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, TypeAlias, TypeVar
 
 import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+    from allocator.service.config import Config, SharedConfig
+    from allocator.service.loop.loop_latency import LoopLatency
+
+    C = TypeVar("C", bound=SharedConfig)
+    ServiceParts: TypeAlias = tuple[
+        Callable[[Path], C], Callable[[C, LoopLatency], Coroutine[None, None, None]]
+    ]
 
 
 def serve(
@@ -42,14 +53,44 @@ def serve(
 
     Example: longshare serve --config longshare.toml --record events.log
     """
+
+    def parts() -> "ServiceParts[Config]":
+        from allocator.service import server
+        from allocator.service.config import load
+
+        return load, lambda settings, latency: server.serve(settings, latency, record)
+
+    run_service("longshare serve", config, parts, insecure=insecure, check=check, record=record)
+
+
+def run_service(
+    command: str,
+    config: Path,
+    parts: "Callable[[], ServiceParts[C]]",
+    *,
+    insecure: bool,
+    check: bool,
+    record: Path | None = None,
+) -> None:
+    """Check a service's configuration, and run the service until it ends.
+
+    Args:
+        command: The command, for messages.
+        config: Path of the configuration file.
+        parts: Imports and returns the function that loads the configuration, and the service.
+        insecure: Whether other machines may connect without TLS.
+        check: Whether to end after the check.
+        record: Path of the event log; None for no log.
+    """
     # Set before gRPC is imported: gRPC logs a line for each peer, without any limit.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-    from allocator.service import logs, server
+    from allocator.service import logs
     from allocator.service.accounting import place
-    from allocator.service.config import ConfigError, load
+    from allocator.service.config import ConfigError
     from allocator.service.loop import loop_latency
     from allocator.service.store import StoreUnavailable
 
+    load, serve = parts()
     try:
         settings = load(config)
         if not insecure:
@@ -59,13 +100,13 @@ def serve(
             place.database_location(settings)
             typer.echo(f"{config}: valid")
             if reason := place.missing_reason(settings):
-                typer.echo(f"longshare serve: {reason}", err=True)
+                typer.echo(f"{command}: {reason}", err=True)
             return
         logs.configure(settings.log)
-        loop_latency.run(lambda latency: server.serve(settings, latency, record))
+        loop_latency.run(lambda latency: serve(settings, latency))
     except ConfigError as error:
-        typer.echo(f"longshare serve: {error}", err=True)
+        typer.echo(f"{command}: {error}", err=True)
         raise typer.Exit(2) from error
     except StoreUnavailable as error:
-        typer.echo(f"longshare serve: store: {error}", err=True)
+        typer.echo(f"{command}: store: {error}", err=True)
         raise typer.Exit(1) from error

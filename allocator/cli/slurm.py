@@ -1,7 +1,6 @@
 """`longshare slurm …`: checks a Slurm, and shows and sets the order of its pending jobs."""
 
 import json
-import os
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
@@ -10,11 +9,14 @@ import typer
 
 from allocator.cli import parameters
 from allocator.cli.connection import UNREACHABLE, USAGE, fail
+from allocator.cli.serve import run_service
 from allocator.cli.span import duration
 
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from allocator.cli.serve import ServiceParts
+    from allocator.service.slurm.config import SlurmConfig
     from allocator.slurm.bridge import Bridge, Cycle
     from allocator.slurm.users import UserKey
 
@@ -141,35 +143,14 @@ def serve(
 
     Example: longshare slurm serve --config longshare.toml --dry-run
     """
-    # Set before gRPC is imported: gRPC logs a line for each peer, without any limit.
-    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-    from allocator.service import logs
-    from allocator.service.accounting import place
-    from allocator.service.config import ConfigError
-    from allocator.service.loop import loop_latency
-    from allocator.service.slurm import server
-    from allocator.service.slurm.config import load
-    from allocator.service.store import StoreUnavailable
 
-    try:
-        settings = load(config)
-        if not insecure:
-            settings.listen.require_protection()
-        settings.require_files(config)
-        if check:
-            place.database_location(settings)
-            typer.echo(f"{config}: valid")
-            if reason := place.missing_reason(settings):
-                typer.echo(f"longshare slurm serve: {reason}", err=True)
-            return
-        logs.configure(settings.log)
-        loop_latency.run(lambda latency: server.serve(settings, latency, dry_run=dry_run))
-    except ConfigError as error:
-        typer.echo(f"longshare slurm serve: {error}", err=True)
-        raise typer.Exit(2) from error
-    except StoreUnavailable as error:
-        typer.echo(f"longshare slurm serve: store: {error}", err=True)
-        raise typer.Exit(1) from error
+    def parts() -> "ServiceParts[SlurmConfig]":
+        from allocator.service.slurm import server
+        from allocator.service.slurm.config import load
+
+        return load, lambda settings, latency: server.serve(settings, latency, dry_run=dry_run)
+
+    run_service("longshare slurm serve", config, parts, insecure=insecure, check=check)
 
 
 @slurm_app.command("reset")
