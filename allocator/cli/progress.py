@@ -1,6 +1,6 @@
 """Shows progress on standard error for work that takes more than two seconds.
 
-A terminal gets a line that changes; a pipe or a file gets one line that says what takes long.
+A terminal gets a changing line. A pipe or a file gets one line with the name of the work.
 """
 
 from collections.abc import Callable, Iterator

@@ -470,8 +470,8 @@ Global___InverseOfferState: _TypeAlias = InverseOfferState  # noqa: Y015
 
 @_typing.final
 class Events(_message.Message):
-    """Events that belong together. The allocator applies all of them, then runs one allocation cycle. All
-    events that the master's actor causes while it handles one message are in one Events. Example:
+    """Events that belong together. The allocator applies all of them, then runs one allocation cycle. One
+    Events contains all events that the master's actor causes while it handles one message. Example:
     resources recovered for an operator's RESERVE must not be offered before its `UpdateAvailable`.
     """
 

@@ -663,8 +663,9 @@ class SharedConfig(SettingsSection):
     def apart_from(self, name: str, record: Path | None = None) -> list[Path]:
         """Return the paths of all files that the service uses, except one setting's file.
 
-        A module compares the path of a file with these paths before it writes the file, so that no
-        other file is overwritten. The files that SQLite writes next to a database are included.
+        A module compares the path of a file with these paths before it writes the file. So the
+        module overwrites no other file. The files that SQLite writes next to a database are
+        included.
 
         Args:
             name: Setting of the excluded file, such as `"recorder.file"`.

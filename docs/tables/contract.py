@@ -98,9 +98,9 @@ def _message(
             yield (
                 "Exactly one of these fields is present:"
                 if len(rows) == _members(message, groups)
-                else "Of the fields "
+                else "Exactly one of "
                 + ", ".join(f"`{field.name}`" for field in message.field if _in(field, groups))
-                + " exactly one is present:"
+                + " is present:"
             )
         yield _table(["field", "type", "meaning"], rows)
     for number, nested in enumerate(message.nested_type):

@@ -319,8 +319,8 @@ def _begin(experiment: Experiment, observer: Observer, *, embedded: bool) -> flo
     """Choose when the experiment starts. Return the start as the master's uptime in seconds.
 
     All frameworks are announced to an embedded master, with the times at which they subscribe. If
-    one is late, the master's clock stops until it subscribes, so that a busy machine does not
-    change the result.
+    a framework is late, the master's clock stops until it subscribes. A busy machine therefore does
+    not change the result.
 
     Args:
         experiment: The experiment.

@@ -62,8 +62,8 @@ class LocalSlurm:
     Args:
         folder: An empty or new folder for configuration, state and logs.
         settings: Nodes, partitions and other settings.
-        root: A folder with a Debian, whose Slurm is started, so that other versions can be tried.
-            None: this machine's Slurm.
+        root: A folder with a Debian. The Slurm of this Debian is started, for tests of another
+            version. None: this machine's Slurm.
     """
 
     def __init__(
