@@ -4,15 +4,16 @@ All forecasts follow from closed forms. Between changes a priority is a maximum 
 the policy's time (SDRF paper, Eq. 13), and a commitment moves exponentially (Eq. 12). Hypothetical
 allocations are made on a copy of the pool, by the same operations as real allocations.
 
-Functions that return `Steps` are generators: they yield between steps of O(m²) for m resources, and
-after steps of O(n) for n users. Their return value is the forecast.
+Functions that return `Cooperative` are generators: they yield between steps of O(m²) for m
+resources, and after steps of O(n) for n users. Their return value is the forecast.
 """
 
 import math
-from collections.abc import Generator, Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from itertools import pairwise
-from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
+from allocator.cooperative import Cooperative
 from allocator.fairness.policies.policy import Policy
 from allocator.fairness.pool import Pool
 from allocator.fairness.quantities import Quantities
@@ -25,9 +26,6 @@ _MOST_MEETINGS = 1000
 meetings."""
 
 User = TypeVar("User", bound=Hashable)
-Result = TypeVar("Result")
-Steps: TypeAlias = Generator[None, None, Result]
-"""A computation in steps, whose return value is the result."""
 
 
 class Passing(NamedTuple, Generic[User]):
@@ -70,7 +68,7 @@ class Cost(NamedTuple, Generic[User]):
     ends. None: not before the end of the forecast."""
 
 
-def passings(pool: Pool[User], user: User, until: float) -> Steps[list[Passing[User]]]:
+def passings(pool: Pool[User], user: User, until: float) -> Cooperative[list[Passing[User]]]:
     """Return the times at which a user passes other users or is passed by them, soonest first.
 
     O(n · m²) for n users and m resources.
@@ -127,7 +125,7 @@ def below_after(standing: Standing[User], tau: float | None, level: float) -> fl
 
 def turn(
     pool: Pool[User], user: User, demand: Quantities, tasks: int, until: float
-) -> Steps[ForecastTurn]:
+) -> Cooperative[ForecastTurn]:
     """Forecast when further tasks of an active user can be allocated, if resources are free.
 
     Args:
@@ -142,7 +140,7 @@ def turn(
 
 def turn_below(
     levels: Sequence[tuple[Pool[User], User]], demand: Quantities, tasks: int, until: float
-) -> Steps[ForecastTurn]:
+) -> Cooperative[ForecastTurn]:
     """Forecast when further tasks of a user in a role tree can be allocated.
 
     Resources are assumed to be free. A user is first in the tree if, at each level, the user or its
@@ -199,7 +197,7 @@ def _at_once(pool: Pool[User], user: User, demand: Quantities, tasks: int) -> in
 
 def cost(
     pool: Pool[User], user: User, burst: Quantities, seconds: float, until: float
-) -> Steps[Cost[User]]:
+) -> Cooperative[Cost[User]]:
     """Forecast how a larger allocation for some time affects a user later.
 
     The resources of the burst are assumed to be free.
@@ -241,7 +239,7 @@ def cost(
 
 def _overtaken(
     with_burst: Pool[User], without: Pool[User], user: User, until: float
-) -> Steps[list[tuple[User, float | None]]]:
+) -> Cooperative[list[tuple[User, float | None]]]:
     """Return the users that a burst causes to be ranked before the user of the burst.
 
     A burst is an allocation beyond the present one for a limited time.
@@ -275,7 +273,9 @@ def _overtaken(
     ]
 
 
-def _first_after(levels: Sequence[tuple[Pool[User], User]], until: float) -> Steps[float | None]:
+def _first_after(
+    levels: Sequence[tuple[Pool[User], User]], until: float
+) -> Cooperative[float | None]:
     """Return the seconds until, at each level of the role tree, the member is first in its pool.
 
     Args:

@@ -4,10 +4,9 @@ import math
 import os
 import stat
 import tomllib
-from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 
 from pydantic import (
@@ -181,8 +180,8 @@ class UserSection(SettingsSection):
     by resource as in `{ cpus = 0.5 }`."""
 
 
-def require_distinct_names(declared: Sequence[UserSection]) -> None:
-    """Check that no user is declared twice.
+def _require_distinct_names(declared: tuple[UserSection, ...]) -> tuple[UserSection, ...]:
+    """Return declared users, if no user is declared twice.
 
     Raises:
         ValueError: users are declared twice.
@@ -191,6 +190,12 @@ def require_distinct_names(declared: Sequence[UserSection]) -> None:
     duplicates = sorted({name for name in names if names.count(name) > 1})
     if duplicates:
         raise ValueError(f"declared twice: {', '.join(duplicates)}")
+    return declared
+
+
+DeclaredUsers: TypeAlias = Annotated[
+    tuple[UserSection, ...], AfterValidator(_require_distinct_names)
+]
 
 
 class UsersSection(SettingsSection):
@@ -206,13 +211,7 @@ class UsersSection(SettingsSection):
     the share held now and its average. The average decays as commitments do. `inf`: every known
     user counts with its whole weight, as in the papers. See
     [who counts as a user](policies.md#who-counts-as-a-user)."""
-    declared: tuple[UserSection, ...] = ()
-
-    @field_validator("declared")
-    @classmethod
-    def _distinct(cls, declared: tuple[UserSection, ...]) -> tuple[UserSection, ...]:
-        require_distinct_names(declared)
-        return declared
+    declared: DeclaredUsers = ()
 
 
 class OffersSection(SettingsSection):

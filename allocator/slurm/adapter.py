@@ -23,7 +23,7 @@ from allocator.slurm.wording import SlurmWording
 from allocator.users.adapter import ClusterCounts, MachineSummary, SchedulerAdapter
 from allocator.users.memory import MemoryChanges
 from allocator.users.metering import hand_over_meter, write_checkpoints
-from allocator.users.orders import LONGEST_BOOST, InvalidOrder, carry_out
+from allocator.users.orders import LONGEST_BOOST, InvalidOrder, carry_out, named_users
 
 MOST_DEMANDS = 5
 """Maximum number of different demands of one user, for displays."""
@@ -203,11 +203,6 @@ class SlurmAdapter(SchedulerAdapter):
         return JobSurvey(self._state, self._present, dict(self._pending))
 
     @override
-    def unservable_users(self, *, declining: bool = False) -> Cooperative[frozenset[str]]:
-        survey = yield from self.survey()
-        return (yield from survey.passed_over(declining=declining))
-
-    @override
     def could_be_served(self, user: str) -> bool:
         """Return whether a pending job of the user could start as the first job."""
         return any(_can_start(job) and user in _names(path) for job, path in self._pending.values())
@@ -240,7 +235,7 @@ class SlurmAdapter(SchedulerAdapter):
         change = carried_out.set_weight
         if order.WhichOneof("order") == "set_weight" and 0.0 < change.seconds <= LONGEST_BOOST:
             change.seconds = min(change.seconds + self.now - settled.now, LONGEST_BOOST)
-        named = [name for name in _named(order) if name in self._present.tree]
+        named = [name for name in named_users(order) if name in self._present.tree]
         if order.WhichOneof("order") == "forget_users":
             self._require_without_jobs(named)
         for name in named:
@@ -346,17 +341,3 @@ def _can_start(job: Job) -> bool:
 def _fitting(available: Quantities, demand: Quantities) -> int:
     """Return how many times a demand fits into available resources."""
     return min((available[name] // amount for name, amount in demand.items() if amount), default=0)
-
-
-def _named(order: operator.Order) -> list[str]:
-    match order.WhichOneof("order"):
-        case "set_weight":
-            return [order.set_weight.user]
-        case "set_commitments":
-            return [order.set_commitments.user]
-        case "reset_commitments":
-            return list(order.reset_commitments.users)
-        case "forget_users":
-            return list(order.forget_users.users)
-        case _:
-            return []

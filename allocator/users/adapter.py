@@ -206,15 +206,16 @@ class SchedulerAdapter(UserView):
     def survey(self) -> Cooperative[WaitSurvey]:
         """Return a survey of the machines at this time, in cooperative steps."""
 
-    @abstractmethod
     def unservable_users(self, *, declining: bool = False) -> Cooperative[frozenset[str]]:
         """Return the users, at all levels, that are active but cannot be served by any machine.
 
-        Generator for cooperative steps.
+        Tasks may have to end before a machine can serve a user. Generator for cooperative steps.
 
         Args:
             declining: Whether to include users that decline every machine.
         """
+        survey = yield from self.survey()
+        return (yield from survey.passed_over(declining=declining))
 
     @abstractmethod
     def could_be_served(self, user: str) -> bool:

@@ -15,6 +15,21 @@ class InvalidOrder(ValueError):  # noqa: N818 - the name describes the order
     """An operator's command cannot be executed; nothing has changed."""
 
 
+def named_users(order: operator.Order) -> list[str]:
+    """Return the users that an operator's command names; empty if it concerns all users."""
+    match order.WhichOneof("order"):
+        case "set_weight":
+            return [order.set_weight.user]
+        case "set_commitments":
+            return [order.set_commitments.user]
+        case "reset_commitments":
+            return list(order.reset_commitments.users)
+        case "forget_users":
+            return list(order.forget_users.users)
+        case _:
+            return []
+
+
 def carry_out(order: operator.Order, users: UserTree[Any], policy: Policy) -> None:
     """Carry out an operator's command on the users, at the users' current time.
 

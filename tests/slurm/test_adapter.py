@@ -57,10 +57,8 @@ def waiting(number: int, user: str, reason: str = "Priority") -> SeenJob:
 
 def explained(adapter: SlurmAdapter, user: str) -> admin.Explanation:
     rows = user_shares(adapter)
-    facts = ExplanationFacts(
-        run_to_completion(find_reasons(adapter, user)),
-        passed_over=run_to_completion(adapter.unservable_users()),
-    )
+    reasons, passed_over = run_to_completion(find_reasons(adapter, user))
+    facts = ExplanationFacts(reasons, passed_over=passed_over)
     return explain(adapter, next(row for row in rows if row.user == user), rows, facts)
 
 

@@ -5,6 +5,6 @@ always give the same decisions.
 """
 
 from allocator.cluster.engine.engine import Engine, Watcher
-from allocator.cluster.engine.view import AgentState, TaskFit
+from allocator.cluster.engine.view import TaskFit
 
-__all__ = ["AgentState", "Engine", "TaskFit", "Watcher"]
+__all__ = ["Engine", "TaskFit", "Watcher"]

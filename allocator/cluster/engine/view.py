@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
-from typing import Literal, TypeAlias
 
 from typing_extensions import override
 
@@ -25,11 +24,7 @@ from allocator.users.adapter import ClusterCounts, MachineSummary, SchedulerAdap
 
 _NANOSECONDS = 1_000_000_000
 
-AgentState: TypeAlias = Literal[
-    "offered", "set aside", "deactivated", "not on the whitelist", "full"
-]
-
-_STATES: dict[Withheld, AgentState] = {
+_STATES: dict[Withheld, str] = {
     "agent_set_aside": "set aside",
     "deactivated": "deactivated",
     "not_whitelisted": "not on the whitelist",
@@ -136,19 +131,6 @@ class View(SchedulerAdapter):
     def holds(self) -> list[BackfillHold]:
         """Return all backfill holds, oldest first."""
         return list(self._cluster.holds)
-
-    @override
-    def unservable_users(self, *, declining: bool = False) -> Cooperative[frozenset[str]]:
-        """Return the users, at all levels, that want offers but cannot be served by any agent.
-
-        Tasks may have to end before an agent can serve a user. Generator for cooperative steps.
-
-        Args:
-            declining: Whether the result includes users that decline every agent that could serve
-                them.
-        """
-        agent_survey = yield from survey(self._cluster)
-        return (yield from agent_survey.passed_over(declining=declining))
 
     @override
     def could_be_served(self, user: str) -> bool:

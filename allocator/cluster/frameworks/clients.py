@@ -158,7 +158,7 @@ class Clients:
             By user, how its repeated quantities change. Quantities are repeated if several clients
             of a user hold the same volume, which counts once for the user.
         """
-        if not self._volumes_once or not (lost or gained):
+        if not self._volumes_once:
             return NO_REPEATS
         return self.users.volumes.change(client, self._users[client].names, lost, gained)
 

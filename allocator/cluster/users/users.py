@@ -25,7 +25,6 @@ class Users(UserTree[Client]):
         self.volumes = SharedVolumes()
         """Holders of shared volumes; empty if a shared volume counts for each client that holds
         it."""
-        self._takes_weights = settings.user_key == "role"
         super().__init__(settings.user_settings(), now, excluded)
 
     @override
@@ -34,7 +33,7 @@ class Users(UserTree[Client]):
 
         Other roles keep their weights.
         """
-        if self._takes_weights:
+        if self._settings.tree:
             super().set_weights(weights)
 
     def allocations_on(

@@ -115,7 +115,7 @@ def _totalling(reply: admin.UsageReply, *, nested: bool) -> Work[None]:
     for row in reply.rows:
         yield
         if nested:
-            row.within = next((role for role in _above(row.user) if role in names), "")
+            row.within = next((role for role in parents(row.user) if role in names), "")
         if row.within:
             continue
         for name, used in row.resources.items():
@@ -124,7 +124,7 @@ def _totalling(reply: admin.UsageReply, *, nested: bool) -> Work[None]:
         _add(total, row)
 
 
-def _above(role: str) -> Iterator[str]:
+def parents(role: str) -> Iterator[str]:
     """Yield the parents of a role, the nearest first: `a/b/c` has `a/b` and `a`."""
     while role := role.rpartition("/")[0]:
         yield role

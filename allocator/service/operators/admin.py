@@ -108,8 +108,8 @@ class Admin(AdminServicer):
             hint = self._adapter.wording.about_unknown_user(user)
             words = await run_in_slices(hint, self._engine_lock)
             await abort(context, grpc.StatusCode.NOT_FOUND, f"no such user: {user}{words}")
-        reasons = await run_in_slices(find_reasons(self._adapter, row.user), self._engine_lock)
-        passed_over = await run_in_slices(self._adapter.unservable_users(), self._engine_lock)
+        survey = find_reasons(self._adapter, row.user)
+        reasons, passed_over = await run_in_slices(survey, self._engine_lock)
         async with self._engine_lock:
             waited, alone = self._waits.seconds(row.user), self._statistics.alone
             cache = ExplanationFacts(reasons, waited, alone, passed_over)

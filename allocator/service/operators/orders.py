@@ -8,7 +8,7 @@ import asyncio
 import json
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -23,6 +23,7 @@ from allocator.service.accounting.accountant import Accountant
 from allocator.service.accounting.write_batch import OrderRecord
 from allocator.service.loop.cooperative import SharedComputation, Work, run_in_slices
 from allocator.service.loop.engine_lock import EngineLock
+from allocator.service.operators.accounts import parents
 from allocator.service.operators.grpc_errors import abort, require_names
 from allocator.service.operators.messages import message
 from allocator.service.operators.refusals import Refusals
@@ -30,7 +31,7 @@ from allocator.service.rights import certificate, identified
 from allocator.service.show.shares import UserShare
 from allocator.service.store.writer import StoreWriter
 from allocator.users.adapter import SchedulerAdapter
-from allocator.users.orders import InvalidOrder
+from allocator.users.orders import InvalidOrder, named_users
 
 LONGEST = 2000
 """Maximum length, in characters, of a command's text and of its effect in the audit log."""
@@ -105,7 +106,7 @@ class Orders:
         A command that the adapter rejects changes nothing, is logged for the audit, and ends the
         call with an error status.
         """
-        named = _named(order)
+        named = set(named_users(order))
         await require_names(context, named, self._adapter.longest_name)
         before = await self._rows.get()
         async with self._turn:
@@ -203,11 +204,11 @@ class Orders:
         operator_name, identified_by = identified(context)
         kind = order.WhichOneof("order") or ""
         plain = MessageToDict(order, preserving_proto_field_name=True).get(kind, {})
-        named_users = _named(order)
+        named = set(named_users(order))
         differ = [
             user
             for user in before
-            if refusal or not _alike(before.get(user), after.get(user)) or user in named_users
+            if refusal or not _alike(before.get(user), after.get(user)) or user in named
         ]
         entry = OrderRecord(
             id=uuid.uuid4().hex,
@@ -257,28 +258,14 @@ def require_few_boosts(order: operator.Order, adapter: SchedulerAdapter) -> None
         InvalidOrder: there are too many boosts already.
     """
     change, weights = order.set_weight, adapter.weights
-    is_new = change.HasField("seconds") and weights.boost(change.user) is None
-    most = min(MOST_BOOSTS, max(10, MOST_BOOSTED // max(len(adapter.users()), 1)))
-    if is_new and weights.boosts >= most:
+    if not change.HasField("seconds") or weights.boost(change.user) is not None:
+        return
+    if weights.boosts >= min(MOST_BOOSTS, max(10, MOST_BOOSTED // max(len(adapter.users()), 1))):
         raise InvalidOrder(
             f"user {change.user!r}: {weights.boosts} users have a boost, which is the most at a "
             "time for this number of users; end one (`longshare weight unset USER`), or set a "
             "weight that lasts"
         )
-
-
-def _named(order: operator.Order) -> set[str]:
-    match order.WhichOneof("order"):
-        case "set_weight":
-            return {order.set_weight.user}
-        case "reset_commitments":
-            return set(order.reset_commitments.users)
-        case "set_commitments":
-            return {order.set_commitments.user}
-        case "forget_users":
-            return set(order.forget_users.users)
-        case _:
-            return set()
 
 
 def concerned_users(order: operator.Order, rows: Iterable[UserShare]) -> list[str]:
@@ -288,17 +275,12 @@ def concerned_users(order: operator.Order, rows: Iterable[UserShare]) -> list[st
         order: The operator command.
         rows: The shares of all users.
     """
-    named = _named(order)
+    named = set(named_users(order))
     return [
         row.user
         for row in rows
-        if not named or row.user in named or any(role in named for role in _above(row.user))
+        if not named or row.user in named or any(role in named for role in parents(row.user))
     ]
-
-
-def _above(user: str) -> Iterator[str]:
-    while user := user.rpartition("/")[0]:
-        yield user
 
 
 def _alike(former: Standing[str] | None, present: Standing[str] | None) -> bool:

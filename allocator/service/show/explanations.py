@@ -28,11 +28,16 @@ class ExplanationFacts:
     """Users at all levels of the tree that are active, but that no machine could serve."""
 
 
-def find_reasons(adapter: SchedulerAdapter, user: str) -> Work[list[ClientWait]]:
-    """Return why a user's clients get nothing more of the free resources, one result per client.
+def find_reasons(
+    adapter: SchedulerAdapter, user: str
+) -> Work[tuple[list[ClientWait], frozenset[str]]]:
+    """Survey the machines to explain why a user's clients get nothing more.
 
     Only the first `MOST` clients are examined. Costs O(machines), and for each client O(groups
     of equal machines).
+
+    Returns:
+        The reason of each client, and the users that no machine could serve.
     """
     survey = yield from adapter.survey()
     reasons = list[ClientWait]()
@@ -40,7 +45,7 @@ def find_reasons(adapter: SchedulerAdapter, user: str) -> Work[list[ClientWait]]
         why = yield from survey.explain(client, closely=True)
         if why is not None:
             reasons.append(why)
-    return reasons
+    return reasons, (yield from survey.passed_over())
 
 
 def add_waited(

@@ -113,8 +113,7 @@ class Status:
         row = next((row for row in rows if row.user == user), None)
         if row is None:
             return None
-        reasons = yield from find_reasons(self._adapter, user)
-        passed_over = yield from self._adapter.unservable_users()
+        reasons, passed_over = yield from find_reasons(self._adapter, user)
         cache = ExplanationFacts(
             reasons, self.waits.seconds(user), self._statistics.alone, passed_over
         )

@@ -12,11 +12,10 @@ from typing_extensions import override
 from allocator.service.config import (
     LARGEST_NUMBER,
     CheckedPath,
+    DeclaredUsers,
     SettingsSection,
     SharedConfig,
-    UserSection,
     read_configuration,
-    require_distinct_names,
 )
 from allocator.slurm.bridge import BridgeSettings
 from allocator.slurm.client import SlurmClient
@@ -42,12 +41,7 @@ class SlurmUsersSection(SettingsSection):
     counts_for: Annotated[float, Field(ge=1)] = 4.0
     """Maximum weight of a user in the sum of weights, as a multiple of its use. See
     [who counts as a user](policies.md#who-counts-as-a-user)."""
-    declared: tuple[UserSection, ...] = ()
-
-    @model_validator(mode="after")
-    def _distinct(self) -> Self:
-        require_distinct_names(self.declared)
-        return self
+    declared: DeclaredUsers = ()
 
 
 class SlurmSection(SettingsSection):

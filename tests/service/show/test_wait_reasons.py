@@ -126,7 +126,8 @@ def test_metrics_and_explanations_give_the_same_seconds() -> None:
     assert samples["longshare_waiting_frameworks", "too_large"] == 1.0
     rows = user_shares(master.engine)
     row = next(row for row in rows if row.user == "b")
-    kept = ExplanationFacts(run_to_completion(find_reasons(master.engine, "b")), waits.seconds("b"))
+    reasons, _ = run_to_completion(find_reasons(master.engine, "b"))
+    kept = ExplanationFacts(reasons, waits.seconds("b"))
     explanation = explain(master.engine, row, rows, kept)
     assert dict(explanation.waited) == {"too_large": 10.0}
     assert explanation.reasons[0].reason == "too_large"
