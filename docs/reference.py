@@ -5,10 +5,8 @@
 
 import ast
 import hashlib
-import inspect
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,28 +18,25 @@ _HEAD = (
 )
 
 
-@dataclass(frozen=True)
-class Entry:
-    """A public name."""
+def promised() -> Iterator[str]:
+    """Yield a line for each public name, with its signature and types.
 
-    name: str
-    signature: str
-    """The declaration."""
-    text: str
-    """Its docstring."""
-
-
-def entries() -> Iterator[Entry]:
-    """Yield all public names; the public members of a class follow the class."""
+    The public members of a class follow the class.
+    """
     for name in sorted(api.__all__):
         value = getattr(api, name)
         node = _declared(value)
         if isinstance(node, ast.ClassDef):
             bases = ", ".join(map(ast.unparse, node.bases))
-            yield Entry(name, f"class {name}({bases})" if bases else f"class {name}", _doc(node))
+            yield f"{name} | class {name}({bases})" if bases else f"{name} | class {name}"
             yield from _members(name, node)
         else:
-            yield Entry(name, _signature(name, node), _doc(node))
+            yield f"{name} | {_signature(name, node)}"
+
+
+def docstring(name: str) -> str:
+    """Return the docstring of a public class or function; empty without one."""
+    return ast.get_docstring(_declared(getattr(api, name))) or ""
 
 
 def _declared(value: Any) -> ast.ClassDef | ast.FunctionDef:  # noqa: ANN401 - anything public
@@ -55,16 +50,14 @@ def _declared(value: Any) -> ast.ClassDef | ast.FunctionDef:  # noqa: ANN401 - a
     )
 
 
-def _members(owner: str, node: ast.ClassDef) -> Iterator[Entry]:
-    for place, member in enumerate(node.body):
+def _members(owner: str, node: ast.ClassDef) -> Iterator[str]:
+    for member in node.body:
         if isinstance(member, ast.AnnAssign) and isinstance(member.target, ast.Name):
             name = member.target.id
             default = "" if member.value is None else f" = {ast.unparse(member.value)}"
             signature = f"{name}: {ast.unparse(member.annotation)}{default}"
-            following = node.body[place + 1] if place + 1 < len(node.body) else None
-            text = _said(following) if isinstance(following, ast.Expr) else ""
         elif isinstance(member, ast.FunctionDef):
-            name, text = member.name, _doc(member)
+            name = member.name
             decorators = "".join(
                 f"@{ast.unparse(decorator)} " for decorator in member.decorator_list
             )
@@ -72,28 +65,12 @@ def _members(owner: str, node: ast.ClassDef) -> Iterator[Entry]:
         else:
             continue
         if not name.startswith("_") or name == "__init__":
-            yield Entry(f"{owner}.{name}", signature, text)
+            yield f"{owner}.{name} | {signature}"
 
 
 def _signature(name: str, node: ast.FunctionDef) -> str:
     returns = "" if node.returns is None else f" -> {ast.unparse(node.returns)}"
     return f"{name}({ast.unparse(node.args)}){returns}"
-
-
-def _doc(node: ast.ClassDef | ast.FunctionDef) -> str:
-    return ast.get_docstring(node) or ""
-
-
-def _said(node: ast.Expr) -> str:
-    value = node.value
-    if isinstance(value, ast.Constant) and isinstance(value.value, str):
-        return inspect.cleandoc(value.value)
-    return ""
-
-
-def promised() -> list[str]:
-    """Return a line for each public name, with its signature and types."""
-    return [f"{entry.name} | {entry.signature}" for entry in entries()]
 
 
 def digest(lines: list[str]) -> str:
@@ -109,7 +86,7 @@ def recorded() -> tuple[str, list[str], list[str]]:
 
 def main() -> None:
     """Renew the record."""
-    lines = promised()
+    lines = list(promised())
     before = recorded()[2] if RECORD.exists() else []
     differing = set(before) ^ set(lines)
     if before and not differing:

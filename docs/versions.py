@@ -91,5 +91,5 @@ def _git(*arguments: str) -> str:
 
 
 if __name__ == "__main__":
-    minor = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["version"]
-    publish(sys.argv[1] if len(sys.argv) > 1 else minor.rpartition(".")[0])
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["version"]
+    publish(sys.argv[1] if len(sys.argv) > 1 else version.rpartition(".")[0])

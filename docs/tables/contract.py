@@ -92,30 +92,20 @@ def _message(
         for number, field in enumerate(message.field)
     ]
     if rows:
-        groups = {field.oneof_index for field in message.field if field.HasField("oneof_index")}
-        groups -= {field.oneof_index for field in message.field if field.proto3_optional}
-        if groups:
-            yield (
-                "Exactly one of these fields is present:"
-                if len(rows) == _members(message, groups)
-                else "Exactly one of "
-                + ", ".join(f"`{field.name}`" for field in message.field if _in(field, groups))
-                + " is present:"
-            )
+        members = [
+            f"`{field.name}`"
+            for field in message.field
+            if field.HasField("oneof_index") and not field.proto3_optional
+        ]
+        if members:
+            names = "these fields" if len(members) == len(rows) else ", ".join(members)
+            yield f"Exactly one of {names} is present:"
         yield _table(["field", "type", "meaning"], rows)
     for number, nested in enumerate(message.nested_type):
         if nested.name not in maps:
             yield from _message(nested, (*path, 3, number), comments, f"{name}.")
     for number, enumeration in enumerate(message.enum_type):
         yield from _enumeration(enumeration, (*path, 4, number), comments, f"{name}.")
-
-
-def _in(field: FieldDescriptorProto, groups: set[int]) -> bool:
-    return field.HasField("oneof_index") and field.oneof_index in groups
-
-
-def _members(message: DescriptorProto, groups: set[int]) -> int:
-    return sum(_in(field, groups) for field in message.field)
 
 
 def _enumeration(
