@@ -2,12 +2,13 @@
 
 import json
 import time
+from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from allocator.cli import parameters
+from allocator.cli import options, parameters
 from allocator.cli.connection import UNREACHABLE, USAGE, fail
 from allocator.cli.serve import run_service
 from allocator.cli.span import duration
@@ -43,12 +44,12 @@ _Jobcomp = Annotated[
     Path | None,
     typer.Option(help="File of jobcomp/filetxt, where no slurmdbd keeps the accounting."),
 ]
-_AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
 DEFAULT_HISTORY = "28d"
 
 
 @slurm_app.command("check")
-def check(*, users: _Users = "user", as_json: _AsJson = False) -> None:
+def check(*, users: _Users = "user", as_json: options.AsJson = False) -> None:
     """List the settings of this Slurm that prevent the order.
 
     Exit code 1: there is a problem, so Slurm would not follow the order.
@@ -90,7 +91,7 @@ def order(
     history: _History = DEFAULT_HISTORY,
     jobcomp: _Jobcomp = None,
     jobs: Annotated[int, typer.Option(min=0, help="Number of jobs to show.")] = 20,
-    as_json: _AsJson = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Show the users and the first pending jobs in order, without any change.
 
@@ -98,7 +99,7 @@ def order(
 
     Example: longshare slurm order --set half_life=7d --jobs 50
     """
-    bridge = _bridge(policy, chosen, users, history, jobcomp, dry_run=True)
+    bridge = _bridge(policy, chosen, users, history, jobcomp)
     cycle = _poll(bridge)
     if as_json:
         typer.echo(json.dumps(_as_object(bridge, cycle, jobs), indent=2))
@@ -182,14 +183,13 @@ def _bridge(
     users: str,
     history: str,
     jobcomp: Path | None,
-    *,
-    dry_run: bool,
 ) -> "Bridge":
     """Return a bridge to the Slurm that the environment names, without a first reading."""
     from datetime import datetime
 
     from allocator.fairness.policies import create
     from allocator.slurm.bridge import Bridge, BridgeSettings
+    from allocator.slurm.checks import keeps_accounting
     from allocator.slurm.client import CommandError, SlurmClient
     from allocator.slurm.state import StateSettings
 
@@ -213,8 +213,7 @@ def _bridge(
     assert zone is not None
     settings = BridgeSettings(
         StateSettings(ranked_by, _user_key(users)),
-        dry_run=dry_run,
-        accounting="slurmdbd" in configuration.get("AccountingStorageType", ""),
+        accounting=keeps_accounting(configuration),
         jobcomp=jobcomp,
         zone=zone,
     )
@@ -228,11 +227,7 @@ def _poll(bridge: "Bridge") -> "Cycle":
     try:
         return bridge.poll()
     except (CommandError, ShapeError) as error:
-        _stop(error)
-
-
-def _stop(error: Exception) -> NoReturn:
-    fail(UNREACHABLE, error)
+        fail(UNREACHABLE, error)
 
 
 def _as_object(bridge: "Bridge", cycle: "Cycle", jobs: int) -> dict[str, object]:
@@ -273,10 +268,7 @@ def _users_table(bridge: "Bridge", cycle: "Cycle") -> "Table":
     table = Table("user", title="Users, first served first", title_justify="left")
     for column in ("share", "commitment", "priority", "weight", "pending"):
         table.add_column(column, justify="right")
-    pending: dict[tuple[str, ...], int] = {}
-    for seen in bridge.state.pending:
-        path = bridge.state.path_of(seen)
-        pending[path] = pending.get(path, 0) + 1
+    pending = Counter(map(bridge.state.path_of, bridge.state.pending))
     standings = [(cycle.tree.standing(path), path) for path in cycle.tree.users()]
     for standing, path in sorted(standings, key=lambda entry: (entry[0].priority, entry[1])):
         table.add_row(
@@ -285,7 +277,7 @@ def _users_table(bridge: "Bridge", cycle: "Cycle") -> "Table":
             f"{standing.commitment:.1%}",
             f"{standing.priority:.4f}",
             f"{standing.weight:g}",
-            str(pending.get(path, 0)),
+            str(pending[path]),
         )
     return table
 

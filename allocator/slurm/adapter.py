@@ -14,7 +14,7 @@ from allocator.fairness.metering import AccountCheckpoint, Meter
 from allocator.fairness.pool import Pool
 from allocator.fairness.quantities import Quantities
 from allocator.slurm.jobs import Job
-from allocator.slurm.order import is_ready, keeps_place
+from allocator.slurm.order import can_start
 from allocator.slurm.reasons import ReasonGroup, group_of
 from allocator.slurm.shares import ShareTree, Users, name_of
 from allocator.slurm.state import ClusterState
@@ -205,7 +205,9 @@ class SlurmAdapter(SchedulerAdapter):
     @override
     def could_be_served(self, user: str) -> bool:
         """Return whether a pending job of the user could start as the first job."""
-        return any(_can_start(job) and user in _names(path) for job, path in self._pending.values())
+        return any(
+            can_start(job.reason) and user in _names(path) for job, path in self._pending.values()
+        )
 
     @override
     def changes(self) -> MemoryChanges:
@@ -213,7 +215,7 @@ class SlurmAdapter(SchedulerAdapter):
 
     @override
     def close_accounts(self) -> Cooperative[dict[str, AccountCheckpoint]]:
-        users, checkpoints = self._state.settled.tree, dict[str, AccountCheckpoint]()
+        users = self._state.settled.tree
         users.count_capacity()
         checkpoints = {} if self._meter is None else self._meter.close()
         yield from write_checkpoints(users, checkpoints)
@@ -305,7 +307,7 @@ class JobSurvey:
                 yield
             names = _names(path)
             waiting.update(names)
-            if _can_start(job):
+            if can_start(job.reason):
                 servable.update(names)
         return frozenset(waiting - servable)
 
@@ -332,10 +334,6 @@ class JobSurvey:
 def _names(path: UserPath) -> tuple[str, ...]:
     """Return the names of a user and of the nodes above it, the user first."""
     return tuple(name_of(path[:depth]) for depth in range(len(path), 0, -1))
-
-
-def _can_start(job: Job) -> bool:
-    return is_ready(job.reason) or keeps_place(job.reason)
 
 
 def _fitting(available: Quantities, demand: Quantities) -> int:

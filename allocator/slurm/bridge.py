@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from allocator.slurm.client import CommandError, SlurmClient, read_tail
+from allocator.slurm.client import CommandError, SlurmClient, complete_lines
 from allocator.slurm.factors import NO_FACTOR, FactorUpdate, is_ours, plan_factors
 from allocator.slurm.jobs import Job, JobReader, read_details, read_nodes
 from allocator.slurm.order import Order, order_jobs
@@ -18,7 +18,7 @@ from allocator.slurm.records import Record, read_accounting, read_jobcomp
 from allocator.slurm.shares import ShareTree
 from allocator.slurm.state import ClusterState, Observation, StateSettings
 from allocator.slurm.timelines import Correction
-from allocator.slurm.users import Associations, read_associations, user_path
+from allocator.slurm.users import Associations, read_associations
 
 _REMEMBERED_POLLS = 20
 """Number of polls whose starts determine how far the order reaches."""
@@ -187,8 +187,8 @@ class Bridge:
         for record in records:
             if (record.job, record.attempt.start) in shown:
                 continue  # squeue tells more, and is right after a crash of slurmctld
-            user = record.user, record.account
-            found.append((record.job, self._path(*user), record.attempt))
+            path = state.path(record.user, record.account)
+            found.append((record.job, path, record.attempt))
             if not record.exact and (record.attempt.end or now) > state.settled.now:
                 attempt = record.attempt
                 reason = "the times of suspensions and changes of size"
@@ -202,11 +202,8 @@ class Bridge:
         if self.settings.accounting:
             return read_accounting(self.client.accounting(self.state.settled.now))
         if self.settings.jobcomp is not None and self.settings.jobcomp.exists():
-            return read_jobcomp(read_tail(self.settings.jobcomp), self.settings.zone)
+            return read_jobcomp(complete_lines(self.settings.jobcomp), self.settings.zone)
         return None
-
-    def _path(self, user: str, account: str) -> tuple[str, ...]:
-        return user_path(user, account, self.settings.state.user_key, self.state.associations)
 
     def _order(self, tree: ShareTree, factors: dict[str, int]) -> Order:
         running_tasks: Counter[int] = Counter(

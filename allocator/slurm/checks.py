@@ -64,6 +64,15 @@ def check_configuration(
     return sorted(findings, key=lambda finding: kinds.index(finding.kind))
 
 
+def keeps_accounting(configuration: Mapping[str, str]) -> bool:
+    """Return whether slurmdbd keeps the accounting.
+
+    Args:
+        configuration: Settings of slurmctld by name.
+    """
+    return configuration.get("AccountingStorageType", "") == "accounting_storage/slurmdbd"
+
+
 def _priorities(configuration: Mapping[str, str]) -> list[SettingFinding]:
     findings = []
     kind = configuration.get("PriorityType", "")
@@ -78,8 +87,8 @@ def _priorities(configuration: Mapping[str, str]) -> list[SettingFinding]:
         )
     weights = {name: _weight(configuration.get(name, "0")) for name in _WEIGHTS}
     largest = sum(weights.values())
+    named = ", ".join(f"{name}={value:g}" for name, value in weights.items() if value)
     if largest > USUAL_DIFFERENCE:
-        named = ", ".join(f"{name}={value:g}" for name, value in weights.items() if value)
         findings.append(
             SettingFinding(
                 "warning",
@@ -89,7 +98,6 @@ def _priorities(configuration: Mapping[str, str]) -> list[SettingFinding]:
             )
         )
     elif largest:
-        named = ", ".join(f"{name}={value:g}" for name, value in weights.items() if value)
         findings.append(
             SettingFinding(
                 "note",
@@ -185,11 +193,8 @@ def _records(configuration: Mapping[str, str]) -> list[SettingFinding]:
                 "Set MinJobAge=300.",
             )
         )
-    has_accounting = configuration.get("AccountingStorageType", "") == (
-        "accounting_storage/slurmdbd"
-    )
     completion = configuration.get("JobCompType", "jobcomp/none")
-    if not has_accounting and completion != "jobcomp/filetxt":
+    if not keeps_accounting(configuration) and completion != "jobcomp/filetxt":
         findings.append(
             SettingFinding(
                 "warning",
@@ -204,7 +209,7 @@ def _records(configuration: Mapping[str, str]) -> list[SettingFinding]:
 def _accounting(configuration: Mapping[str, str], user_key: UserKey) -> list[SettingFinding]:
     findings = []
     storage = configuration.get("AccountingStorageType", "")
-    if storage != "accounting_storage/slurmdbd" and user_key != "user":
+    if not keeps_accounting(configuration) and user_key != "user":
         findings.append(
             SettingFinding(
                 "warning",

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from allocator.slurm.checks import keeps_accounting
 from allocator.slurm.factors import FactorUpdate
 from allocator.slurm.jobs import JOB_COLUMNS, ShapeError
 from allocator.slurm.records import ACCOUNTING_COLUMNS
@@ -222,20 +223,13 @@ def may_set_factors(client: SlurmClient, configuration: Mapping[str, str]) -> bo
     own = os.geteuid()
     if own == 0 or configuration.get("SlurmUser", "").endswith(f"({own})"):
         return True
-    if "slurmdbd" not in configuration.get("AccountingStorageType", ""):
+    if not keeps_accounting(configuration):
         return False
     return client.admin_level(getpass.getuser()) in {"Operator", "Administrator"}
 
 
-def read_tail(path: Path, since_byte: int = 0) -> list[str]:
-    """Return the complete lines of a file from a position on.
-
-    Args:
-        path: A text file to which other programs append.
-        since_byte: The position.
-    """
-    with path.open("rb") as file:
-        file.seek(since_byte)
-        text = file.read().decode(errors="backslashreplace")
+def complete_lines(path: Path) -> list[str]:
+    """Return the complete lines of a text file to which other programs append."""
+    text = path.read_bytes().decode(errors="backslashreplace")
     complete, newline, _ = text.rpartition("\n")
     return complete.splitlines() if newline else []

@@ -389,10 +389,11 @@ def array_tasks(text: str) -> Iterator[int]:
     Raises:
         ShapeError: The text is not a list of task ids.
     """
-    for part in text.partition("%")[0].split(","):
-        if part.strip() in {"", "..."}:
+    for found in re.finditer(r"[^,]+", text.partition("%")[0]):  # lazy: lists may be long
+        part = found[0].strip()
+        if part in {"", "..."}:
             continue
-        match = re.fullmatch(r"(\d+)(?:-(\d+)(?::(\d+))?)?(\.\.\.)?", part.strip())
+        match = re.fullmatch(r"(\d+)(?:-(\d+)(?::(\d+))?)?(\.\.\.)?", part)
         if match is None:
             raise ShapeError(f"squeue: the task ids of an array are {text!r}")
         first, last, step = match[1], match[2] or match[1], match[3] or "1"

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple, TypeAlias
 
+from allocator.fairness.pool import Pool
 from allocator.fairness.quantities import Quantities
-from allocator.fairness.sorter_snapshot import SorterSnapshot
+from allocator.fairness.sorter_snapshot import Position, SorterSnapshot
 from allocator.slurm.jobs import ClusterNode, Job, array_limit, array_tasks
 from allocator.slurm.shares import ShareTree, name_of
 from allocator.slurm.timelines import UserPath
@@ -101,11 +102,11 @@ def order_jobs(  # noqa: PLR0913 - each is a separate input
         partitions = frozenset(components.get(name, name) for name in waiting.job.partitions)
         kinds = frozenset(name for name in waiting.demand if name not in {"cpus", "mem"})
         queues.setdefault((partitions, kinds), {}).setdefault(user, []).append(waiting)
-    groups = []
+    groups, pools = [], tree.pools
     for by_user in queues.values():
         for entries in by_user.values():
             entries.sort(key=lambda waiting: _own_order(waiting.job, base_priorities))
-        groups.append(islice(_Turns(tree, by_user).take(), ahead))
+        groups.append(islice(_Turns(pools, by_user).take(), ahead))
     for _, waiting, user in heapq.merge(*groups, key=lambda turn: turn[0]):
         order.placed += [PlacedJob(target, waiting.job, user) for target in waiting.targets]
     return order
@@ -114,6 +115,11 @@ def order_jobs(  # noqa: PLR0913 - each is a separate input
 def is_ready(reason: str) -> bool:
     """Return whether a job with this reason starts once it is first and resources are free."""
     return reason in READY
+
+
+def can_start(reason: str) -> bool:
+    """Return whether a job with this reason can start, or keeps its place in the order."""
+    return is_ready(reason) or keeps_place(reason)
 
 
 def keeps_place(reason: str) -> bool:
@@ -158,7 +164,7 @@ def _queue_entries(
     for job, user in pending:
         if job.heterogeneous:
             heterogeneous.setdefault(job.heterogeneous, []).append((job, user))
-        elif not is_ready(job.reason) and not keeps_place(job.reason):
+        elif not can_start(job.reason):
             passed_over[job.reason] += 1
         elif not job.tasks:
             target = str(job.number)
@@ -175,9 +181,7 @@ def _queue_entries(
     for components in heterogeneous.values():
         job, user = min(components, key=lambda component: component[0].number)
         blocking = [
-            component.reason
-            for component, _ in components
-            if not is_ready(component.reason) and not keeps_place(component.reason)
+            component.reason for component, _ in components if not can_start(component.reason)
         ]
         if blocking:
             passed_over[blocking[0]] += 1
@@ -188,28 +192,26 @@ def _queue_entries(
         yield _Waiting(job, targets, demand, ready), user
 
 
-Position: TypeAlias = tuple[object, ...]
-
-
 class _Turns:
     """The turns of the users of one group of jobs.
 
     Args:
-        tree: The pools of users.
+        pools: The pools of users, by the node above the users.
         queues: The jobs of each user, in the order in which the user wants them.
     """
 
-    def __init__(self, tree: ShareTree, queues: Mapping[UserPath, list[_Waiting]]) -> None:
+    def __init__(
+        self, pools: Mapping[UserPath, Pool[str]], queues: Mapping[UserPath, list[_Waiting]]
+    ) -> None:
         self._queues = {user: deque(entries) for user, entries in queues.items()}
-        self._snapshots = {path: SorterSnapshot(pool) for path, pool in tree.pools.items()}
+        self._snapshots = {path: SorterSnapshot(pool) for path, pool in pools.items()}
         self._heaps: dict[UserPath, list[tuple[Position, str]]] = {}
         for user in queues:
             for depth in range(len(user)):
                 above, name = user[:depth], user[depth]
                 heap = self._heaps.setdefault(above, [])
-                entry = (self._position(above, name), name)
                 if depth == len(user) - 1 or (*above, name) not in self._heaps:
-                    heap.append(entry)
+                    heap.append((self._position(above, name), name))
         for heap in self._heaps.values():
             heapq.heapify(heap)
 

@@ -1,9 +1,9 @@
 """The tree of users: paths of names over the tree that all schedulers share."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from copy import copy
 from typing import TypeAlias
 
-from allocator.fairness.bounds import LARGEST_WEIGHT, LEAST_WEIGHT
 from allocator.fairness.pool import Pool
 from allocator.fairness.quantities import Quantities
 from allocator.fairness.standing import Standing
@@ -11,7 +11,7 @@ from allocator.slurm.timelines import UserPath
 from allocator.users.commitments import is_significant
 from allocator.users.memory import Memory
 from allocator.users.settings import UserSettings
-from allocator.users.tree import UserTree
+from allocator.users.tree import UserTree, in_range
 
 ROOT: UserPath = ()
 Users: TypeAlias = UserTree[UserPath]
@@ -99,10 +99,7 @@ class ShareTree:
 
     def set_weights(self, weights: Mapping[UserPath, float]) -> None:
         """Replace the weights of nodes by Slurm's; a node without an entry has the weight 1."""
-        named = {
-            name_of(path): min(max(weight, LEAST_WEIGHT), LARGEST_WEIGHT)
-            for path, weight in weights.items()
-        }
+        named = {name_of(path): in_range(weight) for path, weight in weights.items()}
         former = dict.fromkeys(self._weighted - named.keys(), 1.0)
         self._weighted = set(named)
         self.tree.set_weights(former | named)
@@ -126,7 +123,7 @@ class ShareTree:
         """Mark the users with pending jobs, and the nodes above them, as active; no other nodes."""
         active = {name_of(path[:depth]) for path in paths for depth in range(1, len(path) + 1)}
         for pool in self.tree.pools():
-            for name in set(pool) ^ active.intersection(pool.users()):
+            for name in pool.users():
                 pool.set_active(name, name in active)
 
     def advance(self, now: float) -> None:
@@ -153,8 +150,8 @@ class ShareTree:
 
     def fork(self) -> "ShareTree":
         """Return an independent copy, for changes that are not final. O(users)."""
-        shares: ShareTree = ShareTree(self._settings, self.now)
-        shares.tree, shares._weighted = self.tree.fork(), set(self._weighted)
+        shares = copy(self)
+        shares.tree = self.tree.fork()
         return shares
 
     def standing(self, path: UserPath) -> Standing[str]:

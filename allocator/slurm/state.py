@@ -290,7 +290,11 @@ class ClusterState:
 
     def path_of(self, seen: SeenJob) -> UserPath:
         """Return the user that a job's resources count for."""
-        key = seen.job.user, seen.job.account
+        return self.path(seen.job.user, seen.job.account)
+
+    def path(self, user: str, account: str) -> UserPath:
+        """Return the user that the resources of a job of a system user and an account count for."""
+        key = user, account
         path = self._paths.get(key)
         if path is None:
             path = user_path(*key, self.settings.user_key, self.associations)

@@ -90,11 +90,12 @@ class SlurmConfig(SharedConfig):
             )
         if self.listen.rights is not None and self.listen.rights.masters:
             raise ValueError("listen.rights.masters: a service for Slurm has no masters")
-        if self.policy.create().per_machine:
+        policy = self.policy.create()
+        if policy.per_machine:
             raise ValueError(
                 f"policy: {self.policy.name} ranks users per machine, and Slurm has one order"
             )
-        if self.policy.create().counts_tasks:
+        if policy.counts_tasks:
             raise ValueError(
                 f"policy: {self.policy.name} counts tasks by node, which the service for Slurm "
                 "does not know yet"

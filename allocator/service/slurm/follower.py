@@ -14,6 +14,7 @@ from allocator.service.slurm.config import SlurmConfig
 from allocator.service.slurm.starts import StartTrail
 from allocator.slurm.adapter import SlurmAdapter
 from allocator.slurm.bridge import Bridge, Cycle
+from allocator.slurm.checks import keeps_accounting
 from allocator.slurm.client import CommandError
 from allocator.slurm.jobs import ShapeError
 from allocator.slurm.shares import ShareTree
@@ -125,7 +126,6 @@ class SlurmFollower:
 
     def _configure(self, configuration: dict[str, str]) -> None:
         """Adapt the bridge to Slurm's own settings: what Slurm remembers, and for how long."""
-        accounting = configuration.get("AccountingStorageType", "")
         jobcomp = Path(configuration.get("JobCompLoc", ""))
         is_text_file = configuration.get("JobCompType", "") == "jobcomp/filetxt"
         age = configuration.get("MinJobAge", "").partition(" ")[0]
@@ -133,7 +133,7 @@ class SlurmFollower:
             raise ShapeError(f"scontrol show config: MinJobAge is {age!r}, not a number of seconds")
         self.bridge.settings = replace(
             self.bridge.settings,
-            accounting=accounting == "accounting_storage/slurmdbd",
+            accounting=keeps_accounting(configuration),
             jobcomp=jobcomp if is_text_file and jobcomp.is_file() else None,
             min_job_age=float(age),
         )
