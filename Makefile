@@ -23,9 +23,10 @@ BUILD_HERE := --no-build-isolation --use-pep517
 MESOS_SOURCE ?=
 PROTOBUF_SOURCE ?=
 
-# Of a throw-away Debian: what every real one has.
-SLURM_PARTS := slurmctld,slurmd,slurm-client,munge,slurm-wlm-basic-plugins
+# Packages of throw-away Debians. DEBIAN_PARTS are packages that every real Debian has.
 DEBIAN_PARTS := ca-certificates,dbus,iproute2,logrotate,python3,systemd,systemd-sysv
+NEWER_PARTS := ca-certificates,git,make,python3-venv
+SLURM_PARTS := slurmctld,slurmd,slurm-client,munge,slurm-wlm-basic-plugins
 
 LOCAL_PACKAGES := pyproject.toml packages/pymesos/pyproject.toml packages/pymesos/source.txt
 WHEELS := $(VENV)/.installed-wheels
@@ -110,23 +111,23 @@ slurm-versions: $(DEV) .cache/slurm-trixie .cache/slurm-sid ## follow Slurm 24.1
 	@set -e; for suite in trixie sid; do \
 	  LONGSHARE_SLURM_ROOT=$(CURDIR)/.cache/slurm-$$suite $(BIN)/pytest tests/slurm $(ARGS); done
 
+define BOOTSTRAP
+@mkdir -p .cache && rm -rf $@.part
+debootstrap --variant=minbase --include=$(2) $(1) $@.part >/dev/null
+@mv $@.part $@
+endef
+
 .cache/slurm-%:
-	@mkdir -p .cache && rm -rf $@.part
-	debootstrap --variant=minbase --include=$(SLURM_PARTS) $* $@.part >/dev/null
-	@mv $@.part $@
+	$(call BOOTSTRAP,$*,$(SLURM_PARTS))
 
 .cache/debian:
-	@mkdir -p .cache && rm -rf $@.part
-	debootstrap --variant=minbase --include=$(DEBIAN_PARTS) bookworm $@.part >/dev/null
-	@mv $@.part $@
+	$(call BOOTSTRAP,bookworm,$(DEBIAN_PARTS))
 
 newer: .cache/debian-testing ## run quick tests on the Python of Debian's testing suite (as root; ARGS=... for pytest)
 	$(IN_DEBIAN_TESTING) quick VENV=.venv-debian-testing ARGS="$(or $(ARGS),$(NEWER_TESTS))"
 
 .cache/debian-testing:
-	@mkdir -p .cache && rm -rf $@.part
-	debootstrap --variant=minbase --include=ca-certificates,git,make,python3-venv testing $@.part >/dev/null
-	@mv $@.part $@
+	$(call BOOTSTRAP,testing,$(NEWER_PARTS))
 
 NEWER_TESTS := -n auto tests/cli tests/cluster tests/fairness tests/simulation
 # The host's name resolution, certificates and settings of pip are mounted. All mounts end with the process.

@@ -8,6 +8,7 @@ from allocator import __version__
 from allocator.film.camera import AgentNow, Camera, UserNow, interval
 from allocator.film.pack import About, pack
 from allocator.film.page import page
+from allocator.formatting import counted
 from allocator.simulation.order import Exact
 from allocator.simulation.outcome import Outcome
 from allocator.simulation.reference import Progress, ReferenceSimulation
@@ -172,9 +173,7 @@ def _waiting_text(turn: int, tasks: int) -> str:
     """
     if not turn:
         return ""
-    waiting = (
-        f"{tasks:,} task{'' if tasks == 1 else 's'} of its {'waits' if tasks == 1 else 'wait'}"
-    )
+    waiting = f"{counted(tasks, 'task')} of its {'waits' if tasks == 1 else 'wait'}"
     if turn == 1:
         return f"{waiting}; the next task does not fit now"
     return f"{waiting} for the user's turn"

@@ -14,12 +14,12 @@ from tests.deploy.watched import DEPLOY, busy_service, prometheus, promtool, scr
 from tests.service.served import wait_for
 
 RULES = DEPLOY / "prometheus" / "rules" / "longshare.yml"
-ALERTS = DEPLOY.parent / "docs" / "reference" / "alerts.md"
+PAGES = DEPLOY.parent / "docs" / "reference"
 
 
-def rules() -> str:
-    """Return the contents of the file without comments."""
-    return re.sub(r"^\s*#.*$", "", RULES.read_text(), flags=re.MULTILINE)
+def rules(file: Path = RULES) -> str:
+    """Return the contents of a file of rules without comments."""
+    return re.sub(r"^\s*#.*$", "", file.read_text(), flags=re.MULTILINE)
 
 
 def names_in(expression: str) -> set[str]:
@@ -34,6 +34,8 @@ def test_promtool_accepts_configuration_and_rules_and_their_tests_pass() -> None
         ["check", "config", "prometheus.yml"],
         ["check", "rules", "rules/longshare.yml"],
         ["test", "rules", "rules_test.yml"],
+        ["check", "rules", "rules/longshare-slurm.yml"],
+        ["test", "rules", "slurm_rules_test.yml"],
     ):
         completed = subprocess.run(
             [tool, *arguments],
@@ -45,14 +47,23 @@ def test_promtool_accepts_configuration_and_rules_and_their_tests_pass() -> None
         assert completed.returncode == 0, completed.stdout + completed.stderr
 
 
-def test_every_alert_has_a_rule_test_and_a_section_with_instructions() -> None:
-    tested = (DEPLOY / "prometheus" / "rules_test.yml").read_text()
-    sections = re.findall(r"^## (\w+)$", ALERTS.read_text(), re.MULTILINE)
-    alerts = re.findall(r"- alert: (\w+)$", rules(), re.MULTILINE)
+@pytest.mark.parametrize(
+    ("file", "tests", "page", "heading"),
+    [
+        ("longshare.yml", "rules_test.yml", "alerts.md", r"\w+"),
+        ("longshare-slurm.yml", "slurm_rules_test.yml", "slurm-alerts.md", r"LongshareSlurm\w+"),
+    ],
+)
+def test_every_alert_has_a_rule_test_and_a_section_with_instructions(
+    file: str, tests: str, page: str, heading: str
+) -> None:
+    tested = (DEPLOY / "prometheus" / tests).read_text()
+    sections = re.findall(rf"^## ({heading})$", (PAGES / page).read_text(), re.MULTILINE)
+    of_file = rules(RULES.parent / file)
+    alerts = re.findall(r"- alert: (\w+)$", of_file, re.MULTILINE)
     assert alerts == sections
-    assert re.findall(r"runbook: docs/reference/alerts\.md#(\w+)$", rules(), re.MULTILINE) == [
-        name.lower() for name in alerts
-    ]
+    runbook = rf"runbook: docs/reference/{re.escape(page)}#(\w+)$"
+    assert re.findall(runbook, of_file, re.MULTILINE) == [name.lower() for name in alerts]
     for name in alerts:
         assert f"alertname: {name}\n        eval_time" in tested, f"{name} is never seen to ring"
 

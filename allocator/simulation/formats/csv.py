@@ -1,6 +1,7 @@
 """Converters for comma-separated traces: files with a header, and files of the SDRF authors."""
 
 import re
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -63,17 +64,19 @@ def convert(path: Path, users: Path | None = None, machines: Path | None = None)
         OSError: A file cannot be read.
         TraceError: A header is wrong, or the other files cannot be used.
     """
-    names = _header(path)
-    resources = _resources(path, names)
+    names, separator = _header(path), delimiter(path)
+    amounts = _amounts(path, names)
+    left_out, assumed = SkippedRows(), SkippedRows()
+    batches = separated(path, names, left_out, headed=True, delimiter=separator)
+    first = next(batches, None)
+    resources = _numeric(first, amounts, separator) if first is not None and len(first) else amounts
     ignored = tuple(name for name in names if name not in (*_GIVEN, *resources))
     if "machines" in names and machines is None:
         raise TraceError(f"{path} has a column machines; give the file of machines with --machines")
     classes = () if machines is None else read_machines(machines, resources)
     constraints = Constraints(classes)
-    left_out, assumed = SkippedRows(), SkippedRows()
     builder = TraceBuilder(resources)
-    separator = delimiter(path)
-    for batch in separated(path, names, left_out, headed=True, delimiter=separator):
+    for batch in chain(() if first is None else (first,), batches):
         rows = RowFilter(left_out, path.name, batch.lines)
         decimal_comma = np.zeros(len(batch), np.bool_)
         for name in ("submitted_s", "runtime_s", *resources) if separator != "," else ():
@@ -160,16 +163,11 @@ def _header(path: Path) -> tuple[str, ...]:
     return names
 
 
-def _resources(path: Path, names: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the columns of a file that contain amounts of resources.
-
-    Args:
-        path: The file.
-        names: The file's columns.
+def _amounts(path: Path, names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the columns of a file that may contain amounts of resources, by their names.
 
     Raises:
-        OSError: The file cannot be read.
-        TraceError: The file has no such column, or is not text in columns.
+        TraceError: The file has no such column.
     """
     others = tuple(name for name in names if name not in _GIVEN)
     amounts = tuple(
@@ -180,11 +178,11 @@ def _resources(path: Path, names: tuple[str, ...]) -> tuple[str, ...]:
     if not amounts:
         also = f"; not an amount by its name: {', '.join(others)}" if others else ""
         raise TraceError(f"{path} has no column of a resource in its first line{also}")
-    separator = delimiter(path)
-    batches = separated(path, names, SkippedRows(), headed=True, delimiter=separator)
-    first = next(batches, None)
-    if first is None or not len(first):
-        return amounts
+    return amounts
+
+
+def _numeric(first: Rows, amounts: tuple[str, ...], separator: str) -> tuple[str, ...]:
+    """Return the columns with a number in the first batch of rows; all columns if none has."""
     numeric = tuple(
         name
         for name in amounts

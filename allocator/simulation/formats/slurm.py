@@ -214,13 +214,13 @@ def _elapsed(
         span: Seconds from start to end.
         cpus: Allocated cores.
     """
-    elapsed = _duration(row, "ElapsedRaw")
+    elapsed = duration(row.get("ElapsedRaw", ""), "ElapsedRaw")
     if elapsed is None:
-        elapsed = _duration(row, "Elapsed")
-    cpu_time = _duration(row, "CPUTimeRAW")
+        elapsed = duration(row.get("Elapsed", ""), "Elapsed")
+    cpu_time = duration(row.get("CPUTimeRAW", ""), "CPUTimeRAW")
     if cpu_time is None:
-        cpu_time = _duration(row, "CPUTime")
-    suspended = _duration(row, "Suspended")
+        cpu_time = duration(row.get("CPUTime", ""), "CPUTime")
+    suspended = duration(row.get("Suspended", ""), "Suspended")
     other_figures = {"CPUTimeRAW": cpu_time}
     if elapsed is not None:
         # Without the suspended time, a difference may be a suspension or a wrong clock.
@@ -242,10 +242,6 @@ def _elapsed(
             "elapsed time, without a break"
         )
     return ran, other_figures
-
-
-def _duration(row: Mapping[str, str], name: str) -> float | None:
-    return duration(row.get(name, ""), name)
 
 
 def _demand(records: Records, row: Mapping[str, str]) -> dict[str, float]:
