@@ -1,6 +1,6 @@
 """The record of the public API, api.txt, according to the source.
 
-`python docs/reference.py` renews the record, and prints the lines that CHANGELOG.md needs.
+`python docs/reference.py` renews the record, and prints the new lines of CHANGELOG.md.
 """
 
 import ast
@@ -79,7 +79,7 @@ def digest(lines: list[str]) -> str:
 
 
 def recorded() -> tuple[str, list[str], list[str]]:
-    """Return the recorded digest, the names that changed with that digest, and the lines."""
+    """Return the recorded digest, the names changed with the digest, and the lines."""
     head, changed, *lines = RECORD.read_text(encoding="utf-8").removeprefix(_HEAD).splitlines()
     return head.removeprefix("digest "), changed.removeprefix("changed ").split(), lines
 

@@ -53,7 +53,7 @@ def _sections(name: str, command: Any) -> Iterator[str]:  # noqa: ANN401 - as in
 
 
 def _form(parameter: Any, context: Any) -> str:  # noqa: ANN401 - objects of typer
-    """Return a parameter as a user types it."""
+    """Return the typed form of a parameter."""
     if parameter.param_type_name == "argument":
         return f"{parameter.display_name_raw.upper()}{'...' if parameter.nargs != 1 else ''}"
     flag = parameter.is_flag or parameter.count

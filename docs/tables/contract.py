@@ -98,8 +98,8 @@ def _message(
             if field.HasField("oneof_index") and not field.proto3_optional
         ]
         if members:
-            names = "these fields" if len(members) == len(rows) else ", ".join(members)
-            yield f"Exactly one of {names} is present:"
+            names = "" if len(members) == len(rows) else f" {', '.join(members)}"
+            yield f"A message has a single field among the alternatives{names}:"
         yield _table(["field", "type", "meaning"], rows)
     for number, nested in enumerate(message.nested_type):
         if nested.name not in maps:
