@@ -2,6 +2,8 @@
 
 import math
 import os
+import subprocess
+import sys
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -16,11 +18,13 @@ from allocator.simulation import fast, reference
 from allocator.simulation.formats import openb, swf
 from allocator.simulation.generator import google_constrained_hour
 from allocator.simulation.kernels import exact
-from allocator.simulation.kernels.compiled import entry
+from allocator.simulation.kernels.compiled import cache_folder, entry
 from allocator.simulation.series import Series
 from allocator.simulation.setting import Setting, capacity_at
 from allocator.simulation.trace import UNCONSTRAINED, MachineClass, Trace
 from tests.simulation.workloads import SECOND, machine_workloads, pooled_workloads
+
+ROOT = Path(__file__).parents[2]
 
 pytestmark = [
     *(pytest.mark.slow, pytest.mark.timeout(600)),  # kernels are compiled first
@@ -277,3 +281,42 @@ def test_each_job_a_user_a_constrained_hour_is_decided_alike(policy: str) -> Non
         machines=tuple(replace(kind, count=max(kind.count // 10, 1)) for kind in hour.machines),
     )
     assert_same(fewer, Setting(policy, blocking="skip", per="job"))
+
+
+CACHED = """
+from allocator.simulation.kernels.compiled import entry
+
+@entry
+def doubled(number: int) -> int:
+    return 2 * number
+
+assert doubled(21) == 42
+print(sum(doubled.stats.cache_hits.values()), sum(doubled.stats.cache_misses.values()))
+"""
+
+
+def test_environments_of_a_user_share_compiled_kernels(tmp_path: Path) -> None:
+    counts = []
+    for name in ("first", "second"):
+        module = tmp_path / name / "doubled.py"
+        module.parent.mkdir()
+        module.write_text(CACHED)
+        process = subprocess.run(
+            [sys.executable, module],
+            env=os.environ | {"XDG_CACHE_HOME": str(tmp_path / "caches"), "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        counts.append(process.stdout.split())
+    assert counts == [["0", "1"], ["1", "0"]]
+
+
+def test_a_cache_that_others_can_write_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    folder = cache_folder()
+    assert folder is not None
+    folder.chmod(0o777)
+    assert cache_folder() is None

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ParamSpec, TypeAlias, TypeVar
@@ -14,7 +15,7 @@ try:
     import numba
     from llvmlite import ir
     from numba import types
-    from numba.core import cgutils
+    from numba.core import caching, cgutils
     from numba.extending import intrinsic
 except ImportError as error:  # Numba also refuses a NumPy that is newer than it knows
     MISSING = str(error)
@@ -35,6 +36,21 @@ _INNER: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, 
 
 They get no Python wrapper, because wrappers compile slowly.
 """
+
+
+if MISSING is None:
+
+    class _SharedFolder(caching.UserProvidedCacheLocator):
+        """Finds cached kernels by their source, wherever the environment is."""
+
+        def __init__(self, function: Callable[..., Any], file: str) -> None:
+            super().__init__(function, file)  # type: ignore[no-untyped-call]
+            config: Any = numba.config
+            self._cache_path = str(config.CACHE_DIR)
+            self._stamp = hashlib.sha256(Path(file).read_bytes()).hexdigest()
+
+        def get_source_stamp(self) -> str:
+            return self._stamp
 
 
 wide: Callable[[int], int] = np.int64  # type: ignore[assignment]  # a type that Numba calls
@@ -93,25 +109,24 @@ prefetch: _Untyped = intrinsic(_prefetch) if MISSING is None else _prefetch
 def entry(function: Callable[P, R]) -> Callable[P, R]:
     """Decorator for kernels that Python calls: compile at the first call, and cache on disk.
 
-    The cache is in Python's own folder for compiled modules, so both are equally trustworthy. The
-    cache's name contains a hash of all kernels, because Numba alone would not notice a change in a
-    called kernel. If the folder is not writable, each process compiles the kernels itself.
+    The folder `longshare` in the user's cache folder has the compiled code, so all of the user's
+    environments share it. The name of its subfolder contains a hash of all kernels, because Numba
+    alone would not notice a change in a called kernel. Without a folder that only this user can
+    write, each process compiles the kernels itself.
     """
     if MISSING is not None:
         return function
-    folder = _HERE / "__pycache__" / f"kernels-{_version()}"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError:
-        return _uncached(function)
-    if not os.access(folder, os.W_OK):
+    folder = cache_folder()
+    if folder is None:
         return _uncached(function)
     config: Any = numba.config
-    previous, config.CACHE_DIR = config.CACHE_DIR, str(folder)
+    previous = config.CACHE_DIR, config.CACHE_LOCATOR_CLASSES
+    config.CACHE_DIR = str(folder)
+    config.CACHE_LOCATOR_CLASSES = f"{__name__}.{_SharedFolder.__name__}"
     try:
         compiled: Callable[P, R] = numba.njit(function, cache=True, **_OPTIONS)
     finally:
-        config.CACHE_DIR = previous
+        config.CACHE_DIR, config.CACHE_LOCATOR_CLASSES = previous
     return compiled
 
 
@@ -120,6 +135,26 @@ def _uncached(function: Callable[P, R]) -> Callable[P, R]:
     return compiled
 
 
+def cache_folder() -> Path | None:
+    """Return the folder of the compiled kernels, or None if another user can write to it.
+
+    The files contain code that Python executes, so the folder must be as safe as the sources.
+    """
+    try:
+        caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        folder = caches / "longshare" / f"kernels-{_version()}"
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        safe = all(
+            place.stat().st_uid == os.geteuid() and not place.stat().st_mode & 0o022
+            for place in (folder, folder.parent)
+        )
+    except (OSError, RuntimeError):  # RuntimeError: the user has no home
+        return None
+    return folder if safe and os.access(folder, os.W_OK) else None
+
+
 def _version() -> str:
-    sources = sorted(_HERE.glob("*.py"))
-    return hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:16]
+    """Return a hash of the kernels and of the versions that compile them."""
+    versions = f"{sys.implementation.cache_tag} {numba.__version__}"
+    contents = (source.read_bytes() for source in sorted(_HERE.glob("*.py")))
+    return hashlib.sha256(b"".join((versions.encode(), *contents))).hexdigest()[:16]
