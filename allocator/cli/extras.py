@@ -1,6 +1,7 @@
 """Explains how to install a missing module: the optional extra of Longshare that provides it."""
 
 _EXTRAS = {
+    "distributed": "cluster",
     "joblib": "simulation",
     "matplotlib": "analysis",
     "numba": "fast",

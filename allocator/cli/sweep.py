@@ -29,7 +29,7 @@ Jobs = Annotated[
 ]
 Backend = Annotated[
     str,
-    typer.Option(help="Joblib backend: loky (this machine), sequential, dask or ray (a cluster)."),
+    typer.Option(help="loky or sequential: this machine; dask or ray: a cluster."),
 ]
 Scheduler = Annotated[
     str | None, typer.Option(metavar="HOST:PORT", help="Dask's scheduler.", show_default=False)
@@ -111,7 +111,7 @@ def compute(cells: "Sequence[Cell]", folder: Path, engine: "SimulatorKind") -> i
     Args:
         cells: All simulations of the sweep.
         folder: Folder with the results.
-        engine: Joblib backend and number of processes that run the simulations.
+        engine: Backend and number of processes that run the simulations.
     """
     from rich.console import Console
     from rich.progress import (
@@ -125,8 +125,10 @@ def compute(cells: "Sequence[Cell]", folder: Path, engine: "SimulatorKind") -> i
 
     from allocator.simulation.studies import sweep as sweep_study
 
-    if any(cell.engine == "fast" and not cell.is_finished(folder) for cell in cells):
-        compiled()  # otherwise each process would compile
+    if unfinished := [cell for cell in cells if not cell.is_finished(folder)]:
+        engine.check()
+        if engine.backend != "dask" and any(cell.engine == "fast" for cell in unfinished):
+            compiled()  # otherwise each process would compile
 
     columns = (
         TextColumn("{task.description}"),
@@ -137,9 +139,7 @@ def compute(cells: "Sequence[Cell]", folder: Path, engine: "SimulatorKind") -> i
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(
-            "Simulations", total=sum(not cell.is_finished(folder) for cell in cells)
-        )
+        task = progress.add_task("Simulations", total=len(unfinished))
         return sweep_study.run(
             cells, folder, engine, lambda finished: progress.update(task, completed=finished)
         )
