@@ -9,9 +9,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = [
     ROOT / "CONTRIBUTING.md",
     *sorted((ROOT / "docs/explanation").glob("*.md")),
-    *sorted(
-        page for page in (ROOT / "docs/contributing").glob("*.md") if page.stem != "former-names"
-    ),
+    *sorted((ROOT / "docs/contributing").glob("*.md")),
 ]
 FOLDERS = (
     "",
