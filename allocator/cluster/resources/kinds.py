@@ -259,7 +259,7 @@ def _require_text(message: mesos.Resource) -> None:
 def _validate(message: mesos.Resource) -> None:
     """Raise `InvalidResource` if Mesos's C++ Resources would drop a message, or abort on it.
 
-    The rules are in Mesos semantics: §2.2, and rows M6 and M7 of the table in §1.8.
+    The rules are in Mesos semantics: §2.2, and items M6 and M7 of §1.8.
     """
     name = message.name
     if not name:
