@@ -122,10 +122,11 @@ class Quotas:
 
 
 class Headroom:
-    """The allocations that the quotas still permit, from limits and from unmet guarantees.
+    """The resources that each role may still be allocated in one allocation cycle.
 
-    In Mesos, the headroom is the available unreserved resources beyond all unmet guarantees. An
-    allocation cycle updates this object with each allocation. Construction costs O(quotas). A query
+    Two bounds apply: the limit of the role, and the resources that unmet guarantees require. In
+    Mesos, *headroom* means the available unreserved resources minus all unmet guarantees. The
+    allocation cycle records each of its allocations here. Construction costs O(quotas). A query
     or an allocation costs O(resource names in it).
 
     Args:
