@@ -1,5 +1,6 @@
 """The documentation as a site: `make docs` writes build/site. Every warning ends the build."""
 
+import posixpath
 import sys
 import tomllib
 from pathlib import Path
@@ -37,7 +38,7 @@ SHELVES = {
         "how-to/install",
         "how-to/install-the-module",
         "how-to/operate",
-        "how-to/run-beside-slurm",
+        "how-to/run-with-slurm",
         "how-to/troubleshoot",
         "how-to/secure",
         "how-to/account",
@@ -83,6 +84,7 @@ MOVED = {
     "former-names": "lab/former-names",
     "framework-authors": "how-to/write-a-framework",
     "games": "research/games",
+    "how-to/run-beside-slurm": "how-to/run-with-slurm",
     "mesos-semantics": "explanation/mesos-semantics",
     "module": "how-to/install-the-module",
     "operations": "how-to/operate",
@@ -125,7 +127,8 @@ def add_redirects(app: Sphinx, exception: Exception | None) -> None:
     """Write a page at each address of `MOVED`, which leads a browser to the new address."""
     page = Template((DOCS / "theme" / "moved.html").read_text("utf-8"))
     for old, new in MOVED.items():
-        (app.outdir / f"{old}.html").write_text(page.substitute(address=f"{new}.html"), "utf-8")
+        address = posixpath.relpath(f"{new}.html", posixpath.dirname(old))
+        (app.outdir / f"{old}.html").write_text(page.substitute(address=address), "utf-8")
 
 
 class Docstring(GoogleDocstring):

@@ -116,7 +116,10 @@ def order(
 
 @slurm_app.command("serve")
 def serve(
-    config: Annotated[Path, typer.Option("--config", "-c", help="TOML file, see docs/how-to.")],
+    config: Annotated[
+        Path,
+        typer.Option("--config", "-c", help="TOML file, see docs/how-to/run-with-slurm.md."),
+    ],
     *,
     dry_run: Annotated[
         bool,

@@ -93,12 +93,12 @@ def test_one_page_links_to_each_page_of_the_lab(site: Path) -> None:
 
 
 def test_each_address_of_the_previous_site_leads_to_its_page(site: Path) -> None:
-    moved = [page for page in site.glob("*.html") if "location.replace(" in page.read_text()]
+    moved = [page for page in site.rglob("*.html") if "location.replace(" in page.read_text()]
     assert len(moved) > 30
     for page in moved:
         address = re.search(r'location.replace\("([^"]+)"', page.read_text())
         assert address is not None
-        assert (site / address[1]) in rendered(site), page.name
+        assert (page.parent / address[1]).resolve() in rendered(site), page.name
 
 
 def test_mistakes_in_pages_fail_the_build(tmp_path: Path) -> None:
