@@ -1,6 +1,7 @@
 #include "exclusions.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace longshare {
 namespace adapter {
@@ -25,7 +26,9 @@ void Exclusions::set(const std::string& framework, const std::string& role, cons
   }
   ++of.pairs;
   ++total_;
-  if (of.pairs > most_ || total_ > most_of_all_) {
+  if (of.pairs > most_) {
+    unlist(framework, &of);
+  } else if (total_ > most_of_all_) {
     unlist_largest();
   }
 }
@@ -75,18 +78,30 @@ void Exclusions::remove(Framework* framework, ByRole::iterator role, const std::
   }
 }
 
+void Exclusions::unlist(const std::string& name, Framework* framework) {
+  total_ -= framework->pairs;
+  framework->pairs = 0;
+  framework->roles.clear();
+  framework->unlisted = true;
+  newly_unlisted_.push_back(name);
+}
+
 void Exclusions::unlist_largest() {
-  auto largest = frameworks_.begin();
+  std::map<std::string, std::size_t> pairs;  // by principal
+  for (const auto& framework : frameworks_) {
+    pairs[framework.second.principal] += framework.second.pairs;
+  }
+  const auto fewer = [](const std::pair<const std::string, std::size_t>& one, const std::pair<const std::string, std::size_t>& other) {
+    return one.second < other.second;
+  };
+  const std::string principal = std::max_element(pairs.begin(), pairs.end(), fewer)->first;
+  auto largest = frameworks_.end();
   for (auto each = frameworks_.begin(); each != frameworks_.end(); ++each) {
-    if (each->second.pairs > largest->second.pairs) {
+    if (each->second.principal == principal && (largest == frameworks_.end() || each->second.pairs > largest->second.pairs)) {
       largest = each;
     }
   }
-  total_ -= largest->second.pairs;
-  largest->second.pairs = 0;
-  largest->second.roles.clear();
-  largest->second.unlisted = true;
-  newly_unlisted_.push_back(largest->first);
+  unlist(largest->first, &largest->second);
 }
 
 }  // namespace adapter

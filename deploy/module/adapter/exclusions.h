@@ -18,8 +18,9 @@ constexpr std::size_t kMostExclusions = 250000;
 constexpr std::size_t kMostExclusionsOfAll = 2000000;
 
 // Excluded agents by framework and role. A framework with too many pairs becomes unlisted: its pairs are dropped, and the
-// framework must get no offers until `forget`. If all frameworks together have too many pairs, the framework with the most
-// pairs becomes unlisted.
+// framework must get no offers until `forget`. If all frameworks together have too many pairs, the principal with the most
+// pairs loses its framework with the most pairs, which becomes unlisted. So a principal with many frameworks does not displace
+// a framework of another principal. The service has the same rule.
 class Exclusions {
  public:
   using ByRole = std::map<std::string, std::set<std::string>>;  // role, IDs of agents
@@ -29,7 +30,10 @@ class Exclusions {
   // Adds (`excluded`) or removes the pair of `role` and `agent`. Has no effect for an unlisted framework.
   void set(const std::string& framework, const std::string& role, const std::string& agent, bool excluded);
 
-  // Removes a framework's pairs and its unlisted state.
+  // Records the principal of a framework. All frameworks without a principal count as frameworks of one principal.
+  void set_principal(const std::string& framework, const std::string& principal) { frameworks_[framework].principal = principal; }
+
+  // Removes a framework's pairs, its principal and its unlisted state.
   void forget(const std::string& framework);
 
   // Removes the pairs of an agent.
@@ -61,12 +65,15 @@ class Exclusions {
 
  private:
   struct Framework {
+    std::string principal;
     ByRole roles;
     std::size_t pairs = 0;
     bool unlisted = false;
   };
 
   void remove(Framework* framework, ByRole::iterator role, const std::string& agent);
+  void unlist(const std::string& name, Framework* framework);
+  // Unlists the framework with the most pairs, among the frameworks of the principal with the most pairs.
   void unlist_largest();
 
   const std::size_t most_;

@@ -105,6 +105,9 @@ void Mirror::update_framework(const FrameworkID& id, const FrameworkInfo& info, 
   found->suppressed = suppressed;
   found->excludes = excludes;
   exclusions_.forget(id.value());
+  if (excludes) {
+    exclusions_.set_principal(id.value(), info.principal());
+  }
   const std::set<std::string> roles = found->roles();
   for (const auto& agent : agents_) {
     ask(id, *found, roles, agent.first, agent.second.info);

@@ -81,6 +81,25 @@ TEST_CASE("beyond what all frameworks may exclude together, the one with the mos
   CHECK(exclusions.pairs() == 3);
 }
 
+TEST_CASE("a principal with many frameworks displaces no framework of another principal") {
+  longshare::adapter::Exclusions exclusions(100, 20);
+  exclusions.set_principal("picky", "honest");
+  for (int agent = 0; agent < 9; ++agent) {
+    exclusions.set("picky", "a", "s" + std::to_string(agent), true);
+  }
+  for (int framework = 0; framework < 8; ++framework) {
+    const std::string name = "f" + std::to_string(framework);
+    exclusions.set_principal(name, "crowd");
+    for (int agent = 0; agent < 8; ++agent) {
+      exclusions.set(name, "a", "s" + std::to_string(agent), true);
+    }
+  }
+  CHECK(exclusions.of("picky").at("a").size() == 9);
+  CHECK_FALSE(exclusions.unlisted("picky"));
+  CHECK(exclusions.take_unlisted() == std::vector<std::string>{"f0", "f1", "f2", "f3", "f4", "f5", "f6"});
+  CHECK(exclusions.pairs() == 17);
+}
+
 TEST_CASE("pairs of agents that are gone or admitted again are forgotten") {
   longshare::adapter::Exclusions exclusions(100, 100);
   for (const char* role : {"a", "b"}) {
