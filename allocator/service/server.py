@@ -60,6 +60,7 @@ async def serve(config: Config, latency: LoopLatency, record: Path | None = None
             statistics,
             max_waiting=config.listen.sessions,
             most_parts=config.listen.most_parts,
+            limits=config.limits.limits(),
             recall=store_writer.recall if store_writer is not None else _no_memory,
             took_over=store_writer.take_over if store_writer is not None else lambda: None,
             timeline=Timeline.from_now(memory.time if memory is not None else 0.0),

@@ -68,7 +68,7 @@ def trusting() -> Iterator[None]:
         yield
 
 
-def _read(data: bytes, _most_parts: int) -> contract.FromMaster:
+def _read(data: bytes, _most_parts: int, _limits: object = None) -> contract.FromMaster:
     return contract.FromMaster.FromString(data)
 
 

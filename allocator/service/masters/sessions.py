@@ -7,6 +7,7 @@ import grpc
 import structlog
 
 from allocator.cluster.engine import Engine
+from allocator.cluster.input.limits import Limits
 from allocator.contract import allocator_pb2 as contract
 from allocator.service.loop.engine_lock import EngineLock
 from allocator.service.masters import wire
@@ -68,6 +69,7 @@ class Sessions:
         took_over: Callable[[], None] = lambda: None,
         timeline: Timeline,
         most_parts: int = 2**23,
+        limits: Limits | None = None,
         virtual_clocks: bool = False,
         rights: Rights,
         engine_lock: EngineLock | None = None,
@@ -76,6 +78,7 @@ class Sessions:
         self.engine_lock = EngineLock() if engine_lock is None else engine_lock
         self.before_message = before_message
         self._most_parts = most_parts
+        self._limits = Limits() if limits is None else limits
         self._engine = engine
         self._load_stored = recall
         self._took_over = took_over
@@ -95,7 +98,7 @@ class Sessions:
         """
         session = grpc.stream_stream_rpc_method_handler(
             self._session,
-            request_deserializer=_parser(self._most_parts),
+            request_deserializer=_parser(self._most_parts, self._limits),
             response_serializer=_serialise,
         )
         return grpc.method_handlers_generic_handler(_SERVICE.full_name, {"Session": session})
@@ -286,7 +289,9 @@ def _close(context: Context, code: grpc.StatusCode, reason: str) -> None:
     context.set_details(reason)
 
 
-def _parser(most_parts: int) -> Callable[[bytes], contract.FromMaster | PendingMessage]:
+def _parser(
+    most_parts: int, limits: Limits
+) -> Callable[[bytes], contract.FromMaster | PendingMessage]:
     """Return gRPC's deserialiser for messages of masters.
 
     Short messages are parsed at once. For a long message the deserialiser returns a
@@ -294,13 +299,14 @@ def _parser(most_parts: int) -> Callable[[bytes], contract.FromMaster | PendingM
 
     Args:
         most_parts: Maximum weight of a message, in parts of about a hundred bytes once parsed.
+        limits: Bounds on the lists of one framework, for a message that is too heavy.
     """
 
     def parse(data: bytes) -> contract.FromMaster | PendingMessage:
         if len(data) <= wire.MAX_STEP_BYTES:
             with suppress(wire.WireError):  # the session parses again, and reports it
-                return wire.parse(data, most_parts)
-        return wire.parse_in_steps(data, most_parts)
+                return wire.parse(data, most_parts, limits)
+        return wire.parse_in_steps(data, most_parts, limits)
 
     return parse
 

@@ -10,17 +10,22 @@ UTF-8 makes protobuf's parser reject the whole message. The invalid text is then
 message is parsed again.
 """
 
+import heapq
 import math
+from collections import defaultdict
 from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import islice
 from typing import Any, TypeVar
 
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 
+from allocator.cluster.input.limits import Limits
 from allocator.cluster.input.text import readable
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
@@ -115,16 +120,25 @@ _AGENTS = contract.ExcludedAgents.DESCRIPTOR.full_name
 _AGENT_TAG = contract.ExcludedAgents.AGENT_IDS_FIELD_NUMBER << 3 | _LENGTH_DELIMITED
 _AGENT_TAGS = (bytes([_AGENT_TAG]), bytes([_AGENT_TAG | 0x80]))
 """Bytes with which each excluded agent begins. Counting them in C gives an upper bound."""
+_PRINCIPAL = mesos.FrameworkInfo.PRINCIPAL_FIELD_NUMBER
+_BEFORE_PRINCIPAL = 32
+"""Fields of a FrameworkInfo that are read to find its principal. At most nine come before it."""
+_PRINCIPAL_PREFIX = b"principal "
+"""Prefix of a principal in a mapping whose other keys are prefixed agent IDs."""
 _EXCLUSION = 3
 """Weight of one exclusion: the message, the framework ID and the role."""
 _FRAMEWORK_ID = 1
 """Field number of the framework ID, or of the agent ID, in these messages."""
 _AGENT_PREFIX = b"agent "
 """Prefix of an agent ID in a set that also contains framework IDs."""
+_LONG_CALL = 2**11
+"""Bytes of a framework's call above which its lists are weighed without reading the entries."""
 _UNLIMITED = 2**62
 """More than any message weighs."""
 _STEP = 2**14
 """Bytes of lists that are weighed in one step."""
+_LIMITS = Limits()
+"""Bounds of a service without other settings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,12 +161,13 @@ class _Shape:
     """Weight that each byte of an opaque field adds."""
 
 
-def parse(data: bytes, most_parts: int) -> contract.FromMaster:
+def parse(data: bytes, most_parts: int, limits: Limits = _LIMITS) -> contract.FromMaster:
     """Parse a serialised message in one step.
 
     Args:
         data: The serialised message.
         most_parts: Maximum weight of the message, in parts of about a hundred bytes once parsed.
+        limits: Bounds on the lists of one framework, for a message that is too heavy.
 
     Raises:
         HeavyEventsError: the message contains events, and weighs more than `most_parts`.
@@ -160,19 +175,23 @@ def parse(data: bytes, most_parts: int) -> contract.FromMaster:
     """
     if len(data) <= MAX_STEP_BYTES:
         return _read(contract.FromMaster, data)
-    return run_to_completion(parse_in_steps(data, most_parts))
+    return run_to_completion(parse_in_steps(data, most_parts, limits))
 
 
-def parse_in_steps(data: bytes, most_parts: int) -> Cooperative[contract.FromMaster]:
+def parse_in_steps(
+    data: bytes, most_parts: int, limits: Limits = _LIMITS
+) -> Cooperative[contract.FromMaster]:
     """Parse a serialised message, in cooperative steps if it is long.
 
     If the message is too heavy, overlong lists of single frameworks are left out, and a field tells
     the engine so. The lists are offer constraints, suppressed roles and requests. So one framework
-    cannot make the message of its master unreadable.
+    cannot make the message of its master unreadable, and frameworks of one principal cannot remove
+    the lists of another principal's framework.
 
     Args:
         data: The serialised message.
         most_parts: Maximum weight of the message, in parts of about a hundred bytes once parsed.
+        limits: Bounds on the lists of one framework, for a message that is too heavy.
 
     Raises:
         HeavyEventsError: the message contains events, and weighs more than `most_parts`.
@@ -186,7 +205,7 @@ def parse_in_steps(data: bytes, most_parts: int) -> Cooperative[contract.FromMas
     try:
         return (yield from _reading_parts(data, most_parts))
     except _TooHeavyError:
-        data = yield from _without_longest_lists(data, most_parts)
+        data = yield from _without_longest_lists(data, most_parts, limits)
     try:
         return (yield from _reading_parts(data, most_parts))
     except _TooHeavyError:
@@ -328,6 +347,21 @@ class _Tally:
     """The last list of an agent's exclusions. Many agents have the same list."""
     exclusions_shares: dict[bytes, int] = field(default_factory=dict)
     """Weights of the entries in `exclusions`, by framework ID."""
+    limits: Limits | None = None
+    """Bounds on the lists of one framework; None: no list is excessive."""
+    excessive: set[bytes] = field(default_factory=set)
+    """Frameworks with a list that exceeds `limits`."""
+    principals: dict[bytes, bytes] = field(default_factory=dict)
+    """Framework ID → principal, as far as the message contains the framework's description."""
+
+    def group(self, owner: bytes) -> bytes:
+        """Return the party that decides about an owner's lists: a principal, or the agent itself.
+
+        All frameworks without a principal form one group.
+        """
+        if owner.startswith(_AGENT_PREFIX):
+            return owner
+        return _PRINCIPAL_PREFIX + self.principals.get(owner, b"")
 
     def add(self, shares: dict[bytes, int]) -> int:
         """Add weights to the totals, and return the sum of the added weights.
@@ -373,6 +407,8 @@ def _weigh_in_steps(
             shares = yield from _exclusion_shares(data, begin, end)
             tally.exclusions, tally.exclusions_shares = data[begin:end], shares
         return tally.add(tally.exclusions_shares) + 1
+    if descriptor in _skeletons():
+        return (yield from _weigh_call(data, (begin, end), descriptor, tally))
     shape, lists = _shape(descriptor), _list_numbers(descriptor)
     weight, listed, last = float(shape.weight), 0.0, begin
     for number, kind, start, stop in _fields(data, begin, end):
@@ -393,6 +429,107 @@ def _weigh_in_steps(
     if listed:
         tally.add({_owner(data, begin, end, descriptor): int(listed)})
     return weight
+
+
+def _weigh_call(
+    data: bytes, span: tuple[int, int], descriptor: Descriptor, tally: _Tally
+) -> Cooperative[float]:
+    """Return the weight of a framework's call, and add the weights of its lists to a tally.
+
+    The entries of the lists are not read one by one: a framework may have many. The number of bytes
+    that can begin an entry is an upper bound, which is computed in C.
+
+    Args:
+        data: The serialised bytes.
+        span: Start and end of the call, as byte offsets.
+        descriptor: The call's type.
+        tally: Receives the lists' weight and the framework's principal. A framework with a list
+            that exceeds the tally's limits is added to `excessive`.
+
+    Raises:
+        WireError: the call is invalid.
+    """
+    call, listed, rest = _call_weights(data, span, descriptor)
+    framework, limits = call.framework_id, tally.limits
+    yield
+    if listed:
+        tally.add({framework: listed})
+    if "info" in descriptor.fields_by_name:
+        tally.principals[framework] = _principal(call.info)
+    if listed and limits is not None and (yield from _exceeds(data, span, descriptor, limits)):
+        tally.excessive.add(framework)
+    return listed + rest
+
+
+def _call_weights(
+    data: bytes, span: tuple[int, int], descriptor: Descriptor
+) -> tuple[Any, int, float]:
+    """Return a framework's call without its lists, the weight of the lists, and the other weight.
+
+    Args:
+        data: The serialised bytes.
+        span: Start and end of the call, as byte offsets.
+        descriptor: The call's type.
+
+    Raises:
+        WireError: the call is invalid.
+    """
+    begin, end = span
+    call = _without_own_lists(data[begin:end], descriptor)
+    without = call.SerializeToString()
+    listed = 0
+    for beginnings, weight in _list_beginnings(descriptor):
+        entries = sum(data.count(each, begin, end) - without.count(each) for each in beginnings)
+        listed += max(0, entries) * weight
+    if listed and descriptor is contract.RequestResources.DESCRIPTOR:
+        listed += (end - begin - len(without)) // _BYTES
+    return call, listed, _weight(without, descriptor)
+
+
+def _principal(info: bytes) -> bytes:
+    """Return the principal in a serialised FrameworkInfo; empty without one.
+
+    Only the first fields are read. Mesos serialises the fields in the order of their numbers.
+    """
+    with suppress(WireError):
+        for number, kind, start, stop in islice(_fields(info, 0, len(info)), _BEFORE_PRINCIPAL):
+            if number == _PRINCIPAL and kind == _LENGTH_DELIMITED:
+                return info[start:stop]
+    return b""
+
+
+def _exceeds(
+    data: bytes, span: tuple[int, int], descriptor: Descriptor, limits: Limits
+) -> Cooperative[bool]:
+    """Return whether a list in a framework's call has more entries than the limits allow.
+
+    No more entries are read than the limits allow.
+
+    Args:
+        data: The serialised bytes.
+        span: Start and end of the call, as byte offsets.
+        descriptor: The call's type.
+        limits: Bounds on roles, and on pairs of a role and an agent that are excluded.
+
+    Raises:
+        WireError: the call is invalid.
+    """
+    begin, end = span
+    lists = _list_numbers(descriptor)
+    roles, pairs, last = 0, 0, begin
+    for number, kind, start, stop in _fields(data, begin, end):
+        if number not in lists or kind != _LENGTH_DELIMITED:
+            continue
+        if descriptor.fields_by_number[number].message_type is None:
+            roles += 1
+        else:
+            pairs += sum(data.count(tag, start, stop) for tag in _AGENT_TAGS)
+        if roles > limits.roles or 0 < limits.exclusions < pairs:
+            return True
+        if stop - last >= _STEP:
+            last = stop
+            yield
+    return False
 
 
 def _exclusion_shares(data: bytes, begin: int, end: int) -> Cooperative[dict[bytes, int]]:
@@ -450,28 +587,59 @@ def _owner(data: bytes, begin: int, end: int, descriptor: Descriptor) -> bytes:
     return prefix + _framework_id(data, begin, end)
 
 
-def _without_longest_lists(data: bytes, most_parts: int) -> Cooperative[bytes]:
+def _without_longest_lists(data: bytes, most_parts: int, limits: Limits) -> Cooperative[bytes]:
     """Return a message without its heaviest lists, so that it weighs at most `most_parts`.
 
-    Only lists whose length a framework decides are left out, from as few frameworks as possible. An
-    agent whose resources weigh more than these lists loses its resources. If the message is too
-    heavy even without all lists, it is returned unchanged.
+    Only lists whose length a framework decides are left out: first each list that exceeds the
+    limits of one framework. If a snapshot is still too heavy, the principal with the heaviest lists
+    loses the lists of its framework with the heaviest lists, until the snapshot is light enough. An
+    agent whose resources weigh more than each principal's lists loses its resources. If the message
+    is too heavy even without all lists, it is returned unchanged.
+
+    Events are not cut by principal, because only a snapshot names the principals.
 
     Args:
         data: The serialised message.
         most_parts: Maximum weight of the message, in parts of about a hundred bytes once parsed.
+        limits: Bounds on the lists of one framework.
     """
-    tally = _Tally()
+    tally = _Tally(limits=limits)
     weight = yield from _weigh_in_steps(data, 0, len(data), _CONTRACT, tally)
-    owners = set[bytes]()
-    for owner in sorted(tally.shares, key=lambda each: (-tally.shares[each], each)):
-        if weight <= most_parts:
-            break
-        weight -= tally.shares[owner] - _MARKS
-        owners.add(owner)
+    owners = tally.excessive
+    weight -= sum(tally.shares[owner] - _MARKS for owner in owners)
+    if next(_fields(data, 0, len(data)))[0] == contract.FromMaster.SNAPSHOT_FIELD_NUMBER:
+        for owner in _heaviest_first(tally):
+            if weight <= most_parts:
+                break
+            weight -= tally.shares[owner] - _MARKS
+            owners.add(owner)
     if weight > most_parts:
         return data
     return (yield from _without_lists(data, (0, len(data)), _CONTRACT, _Cut(owners)))
+
+
+def _heaviest_first(tally: _Tally) -> Iterator[bytes]:
+    """Yield the owners of lists, except excessive ones, in the order in which to leave them out.
+
+    Each time, the group with the heaviest remaining lists loses its heaviest owner.
+    """
+    groups: defaultdict[bytes, list[tuple[int, bytes]]] = defaultdict(list)
+    for owner, share in tally.shares.items():
+        if owner not in tally.excessive:
+            groups[tally.group(owner)].append((share, owner))
+    heap = []
+    for group, members in groups.items():
+        members.sort(key=lambda member: (member[0], member[1]))
+        heap.append((-sum(share for share, _ in members), group))
+    heapq.heapify(heap)
+    while heap:
+        total, group = heap[0]
+        share, owner = groups[group].pop()
+        if groups[group]:
+            heapq.heapreplace(heap, (total + share, group))
+        else:
+            heapq.heappop(heap)
+        yield owner
 
 
 def _without_lists(
@@ -490,6 +658,12 @@ def _without_lists(
     name, shape, (begin, end) = descriptor.full_name, _shape(descriptor), span
     if name == _EXCLUSIONS:
         return (yield from _without_exclusions(data[begin:end], cut))
+    if descriptor in _skeletons():
+        if _framework_id(data, begin, end) not in cut.owners:
+            return data[begin:end]
+        yield
+        call = _without_own_lists(data[begin:end], descriptor)
+        return call.SerializeToString() + _MARK.get(name, b"")
     lists = _list_numbers(descriptor)
     if _owner(data, begin, end, descriptor) not in cut.owners:
         lists = frozenset()
@@ -506,6 +680,26 @@ def _without_lists(
             step = stop
             yield
     return bytes(out + _MARK.get(name, b"") if lists else out)
+
+
+def _without_own_lists(data: bytes, descriptor: Descriptor) -> Any:  # noqa: ANN401 - its type is made at run time
+    """Return a framework's call without its lists, as a message with the call's other fields.
+
+    Protobuf skips the lists in C, and creates no object for an entry.
+
+    Args:
+        data: The serialised call.
+        descriptor: The call's type.
+
+    Raises:
+        WireError: the bytes are not a valid message.
+    """
+    try:
+        call = _skeletons()[descriptor].FromString(data)
+    except DecodeError as error:
+        raise WireError(str(error)) from error
+    call.DiscardUnknownFields()
+    return call
 
 
 def _without_exclusions(data: bytes, cut: _Cut) -> Cooperative[bytes]:
@@ -579,6 +773,9 @@ def _after_field(  # noqa: PLR0913, PLR0917 - a field, where it is, and in what
         The weight that later fields may have; below 0 if this field is too heavy.
     """
     nested = shape.nested.get(number)
+    if nested in _skeletons() and stop - start > _LONG_CALL:
+        _call, listed, rest = _call_weights(data, (start, stop), nested)
+        return remaining - listed - rest
     if nested is not None:
         return _after_message(data, start, stop, nested, remaining)
     if number in shape.opaque:
@@ -734,6 +931,63 @@ def _list_numbers(descriptor: Descriptor) -> frozenset[int]:
     """
     names = _LISTS.get(descriptor.full_name, ())
     return frozenset(descriptor.fields_by_name[name].number for name in names)
+
+
+@cache
+def _skeletons() -> dict[Descriptor, type[Message]]:
+    """Return, for each call of a framework with lists, a message type without these lists.
+
+    The other fields have the same numbers. Text is declared as bytes, so it need not be UTF-8.
+    """
+    file = descriptor_pb2.FileDescriptorProto(name="skeletons", package="longshare.skeletons")
+    calls = [
+        descriptor
+        for descriptor in _reachable(_CONTRACT)
+        if descriptor.full_name in _LISTS and descriptor is not contract.AddAgent.DESCRIPTOR
+    ]
+    for descriptor in calls:
+        skeleton = file.message_type.add(name=descriptor.name)
+        for each in descriptor.fields:
+            if each.number not in _list_numbers(descriptor):
+                skeleton.field.add(
+                    name=each.name,
+                    number=each.number,
+                    label=descriptor_pb2.FieldDescriptorProto.LABEL_OPTIONAL,
+                    type=(
+                        descriptor_pb2.FieldDescriptorProto.TYPE_BOOL
+                        if each.type == FieldDescriptor.TYPE_BOOL
+                        else descriptor_pb2.FieldDescriptorProto.TYPE_BYTES
+                    ),
+                )
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return {
+        descriptor: message_factory.GetMessageClass(
+            pool.FindMessageTypeByName(f"{file.package}.{descriptor.name}")
+        )
+        for descriptor in calls
+    }
+
+
+@cache
+def _list_beginnings(descriptor: Descriptor) -> list[tuple[tuple[bytes, ...], int]]:
+    """Return the bytes with which entries of a framework's lists begin, and an entry's weight.
+
+    An entry of `excluded` contains a role and agents. The role's beginning counts for the entry,
+    too.
+
+    Args:
+        descriptor: The type of a call of a framework.
+    """
+    beginnings = []
+    for number in sorted(_list_numbers(descriptor)):
+        inner = descriptor.fields_by_number[number].message_type
+        weight = 1 if number not in _shape(descriptor).opaque else _OPAQUE
+        numbers = [(number, weight)] if inner is None else [(1, 2), (2, 1)]
+        for entry, of_entry in numbers:
+            tag = entry << 3 | _LENGTH_DELIMITED
+            beginnings.append(((bytes([tag]), bytes([tag | 0x80])), of_entry))
+    return beginnings
 
 
 @cache

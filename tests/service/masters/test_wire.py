@@ -1,5 +1,6 @@
 """Messages of masters are parsed within limits; text that is not UTF-8 is escaped."""
 
+from collections.abc import Iterator
 from unittest import mock
 
 import pytest
@@ -20,6 +21,7 @@ from allocator.service.masters.wire import (
     parse_in_steps,
 )
 from bench.played.cluster import PlayedCluster
+from tests.cluster.master_side import framework_info
 from tests.service.hostile import calls
 
 MANY = 10**6
@@ -224,6 +226,89 @@ def test_as_few_frameworks_as_possible_lose_their_exclusions() -> None:
     read = parse(data, 20_000).snapshot
     unlisted = [framework.excluded_unlisted for framework in read.frameworks]
     assert unlisted == [False] * 5 + [True], "the longest is cut, and that is enough"
+
+
+def crowd_said(frameworks: int, suppressed: int, excluded: int) -> contract.Snapshot:
+    """A snapshot with an honest framework, and many frameworks of another principal."""
+    snapshot = contract.Snapshot(sequence=7)
+    names = [str(number) for number in range(max(suppressed, excluded))]
+    honest = snapshot.frameworks.add(
+        framework_id="honest", info=framework_info("honest", "gpu", principal="honest")
+    )
+    honest.excluded.add(role="gpu", agent_ids=[str(number) for number in range(300)])
+    for number in range(frameworks):
+        of_crowd = snapshot.frameworks.add(
+            framework_id=f"e{number}",
+            info=framework_info(f"e{number}", "evil", principal="crowd"),
+            suppressed_roles=names[:suppressed],
+        )
+        of_crowd.excluded.add(role="evil", agent_ids=names[:excluded])
+    return snapshot
+
+
+@pytest.mark.parametrize(("suppressed", "excluded"), [(290, 0), (250, 40), (0, 290)])
+def test_many_frameworks_of_one_principal_displace_no_list_of_another_principal(
+    suppressed: int, excluded: int
+) -> None:
+    snapshot = crowd_said(300, suppressed, excluded)
+    data = contract.FromMaster(snapshot=snapshot).SerializeToString()
+    honest, *crowd = parse(data, 40_000).snapshot.frameworks
+    assert honest == snapshot.frameworks[0]
+    assert any(framework.excluded_unlisted for framework in crowd)
+    assert [framework.info for framework in crowd] == [
+        framework.info for framework in snapshot.frameworks[1:]
+    ]
+    assert parse(data, 10**6).snapshot == snapshot, "without need nothing is cut"
+
+
+def test_lists_beyond_the_limits_of_one_framework_are_cut_before_shorter_lists() -> None:
+    """A principal with more weight in total keeps lists that are within the limits."""
+    snapshot = crowd_said(10, 3_000, 0)
+    for number in range(300):
+        snapshot.frameworks.add(
+            framework_id=f"m{number}",
+            info=framework_info(f"m{number}", "many", principal="many"),
+            suppressed_roles=[f"r{role}" for role in range(200)],
+        )
+    data = contract.FromMaster(snapshot=snapshot).SerializeToString()
+    frameworks = parse(data, 100_000).snapshot.frameworks
+    cut = {framework.framework_id for framework in frameworks if framework.excluded_unlisted}
+    assert cut == {f"e{number}" for number in range(10)}
+
+
+def test_the_work_for_a_heavy_snapshot_does_not_grow_with_the_lists_of_frameworks() -> None:
+    def fields_read(suppressed: int) -> int:
+        snapshot = crowd_said(50, suppressed, 0)
+        data = contract.FromMaster(snapshot=snapshot).SerializeToString()
+        number, original = 0, wire._fields
+
+        def counted(data: bytes, begin: int, end: int) -> Iterator[tuple[int, int, int, int]]:
+            nonlocal number
+            for each in original(data, begin, end):
+                number += 1
+                yield each
+
+        with mock.patch.object(wire, "_fields", counted):
+            read = parse(data, 50_000).snapshot
+        assert [framework.excluded_unlisted for framework in read.frameworks] == [False] + 50 * [
+            True
+        ]
+        return number
+
+    assert fields_read(8_000) < fields_read(2_000) + 100
+
+
+def test_events_that_only_lists_within_the_limits_make_too_heavy_can_be_replaced() -> None:
+    """Only the snapshot that follows names the principals."""
+    suppressed = [f"r{number}" for number in range(200)]
+    events = [
+        contract.Event(
+            suppress_offers=contract.SuppressOffers(framework_id=f"f{number}", roles=suppressed)
+        )
+        for number in range(300)
+    ]
+    with pytest.raises(HeavyEventsError):
+        parse(message(*events).SerializeToString(), 40_000)
 
 
 def test_a_call_with_lists_of_one_framework_that_are_too_long_is_cut_alone() -> None:
