@@ -42,6 +42,10 @@ class Programs:
         return self.folder / "adapter/tests/adapter_unit_tests"
 
     @property
+    def bounds_driver(self) -> Path:
+        return self.folder / "adapter/tests/bounds_driver"
+
+    @property
     def environment(self) -> dict[str, str]:
         tests = SOURCE / "transport/tests"
         return os.environ | {

@@ -10,8 +10,8 @@ from allocator.fairness.machines import MayUse
 
 _UNLISTED = ValidationError(
     "limit",
-    "its offer constraints exclude more pairs of a role and an agent than the master's message "
-    "has room for (limits.exclusions, listen.most_parts)",
+    "its description, suppressed roles and offer constraints are longer than the master's message "
+    "has room for (limits.roles, limits.exclusions, listen.most_parts)",
 )
 
 

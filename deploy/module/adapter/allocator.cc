@@ -13,6 +13,7 @@
 #include <stout/os.hpp>
 #include <stout/uuid.hpp>
 
+#include "bounds.h"
 #include "library.h"
 #include "pacer.hpp"
 
@@ -44,6 +45,14 @@ constexpr std::chrono::seconds kPatience(10);
 int64_t wall_clock() {
   const auto since_epoch = std::chrono::system_clock::now().time_since_epoch();
   return std::chrono::duration_cast<std::chrono::nanoseconds>(since_epoch).count();
+}
+
+// Shortens a call with a description that is too long for a message. `whose` is the framework or agent, for the log.
+template <typename Call>
+void bound_call(const std::string& whose, Call* call) {
+  if (bound(call)) {
+    LOG(WARNING) << "Longshare: no offers " << whose << ": its description or one of its lists is too long";
+  }
 }
 
 }  // namespace
@@ -151,10 +160,11 @@ void LongshareAllocator::framework_added(const FrameworkID& id, const FrameworkI
   v1::Event event = this->event();
   v1::AddFramework* call = event.mutable_add_framework();
   call->set_framework_id(id.value());
-  call->set_info(encode(info));
+  call->set_info(info.SerializePartialAsString());
   call->set_active(active);
   encode(suppressed, call->mutable_suppressed_roles());
   shared_->mirror.write_excluded(id, call);
+  bound_call("to framework " + id.value(), call);
   push(event);
   tell_unlisted(id);
 }
@@ -216,6 +226,7 @@ void LongshareAllocator::addSlave(const SlaveID& id, const SlaveInfo& info, cons
   agent.used = used;
   shared_->mirror.add_agent(id, agent, event.time_ns());
   shared_->mirror.write_excluded(id, call->mutable_excluded());
+  bound_call("of agent " + id.value(), call);
   shared_->mirror.set_added(id, push(event));
 }
 
@@ -251,6 +262,7 @@ void LongshareAllocator::updateSlave(const SlaveID& id, const SlaveInfo& info, c
   if (capabilities.isSome()) {
     encode(capabilities.get(), call->mutable_capabilities()->mutable_capabilities());
   }
+  bound_call("of agent " + id.value(), call);
   push(event);
 }
 
@@ -335,6 +347,9 @@ Future<Nothing> LongshareAllocator::updateAvailable(const SlaveID& agent, const 
   call->set_agent_id(agent.value());
   for (const Offer::Operation& operation : operations) {
     call->add_operations(operation.SerializePartialAsString());
+  }
+  if (event.ByteSizeLong() > kMostOfEvent) {
+    return Failure("the operations are larger than an event for the allocator service may be");
   }
   const auto pending = std::make_shared<Pending>();
   pending->agent = agent;
@@ -500,9 +515,10 @@ void LongshareAllocator::push_update(const FrameworkID& id, const FrameworkInfo&
   v1::Event event = this->event();
   v1::UpdateFramework* call = event.mutable_update_framework();
   call->set_framework_id(id.value());
-  call->set_info(encode(info));
+  call->set_info(info.SerializePartialAsString());
   encode(suppressed, call->mutable_suppressed_roles());
   shared_->mirror.write_excluded(id, call);
+  bound_call("to framework " + id.value(), call);
   push(event);
 }
 
@@ -518,6 +534,10 @@ void LongshareAllocator::tell_unlisted(const FrameworkID& told) {
 
 uint64_t LongshareAllocator::push(const v1::Event& event) {
   const std::string bytes = event.SerializePartialAsString();
+  if (bytes.size() > kMostOfEvent) {
+    snapshot("an event of " + stringify(bytes.size()) + " bytes is too large");
+    return pushed_;
+  }
   pushed_ = api_->push(transport_, bytes.data(), bytes.size());
   patience_.sent(pushed_, std::chrono::steady_clock::now());
   if (!flush_due_) {
@@ -608,6 +628,10 @@ void LongshareAllocator::snapshot(const std::string& reason) {
   fail_pending("the allocator begins anew; see whether the operation took effect, and try again if not");
   v1::Snapshot snapshot;
   shared_->mirror.write(now(), &snapshot);
+  const Shortened shortened = bound(&snapshot);
+  if (!shortened.frameworks.empty() || !shortened.agents.empty()) {
+    LOG(WARNING) << "Longshare: descriptions are too long for the snapshot, so these get no offers or are not offered: " << shortened.text();
+  }
   const std::string bytes = snapshot.SerializePartialAsString();
   const uint64_t sequence = api_->snapshot(transport_, bytes.data(), bytes.size());
   if (sequence != 0) {

@@ -10,14 +10,6 @@ using mesos::Resources;
 
 int64_t now() { return process::Clock::now().duration().ns(); }
 
-std::string encode(const mesos::FrameworkInfo& info) {
-  std::string bytes = info.SerializePartialAsString();
-  if (bytes.size() > kMostDescribed) {
-    bytes.resize(kMostDescribed);
-  }
-  return bytes;
-}
-
 void encode(const Resources& resources, Bytes* into) {
   for (const Resource& resource : resources) {
     const std::string bytes = resource.SerializePartialAsString();

@@ -28,11 +28,6 @@ using Used = hashmap<mesos::FrameworkID, mesos::Resources>;
 // Returns the time of libprocess's clock in nanoseconds since the Unix epoch.
 int64_t now();
 
-// Largest size in bytes of a FrameworkInfo that is sent completely. The service's limit (limits.subscription) is far smaller,
-// so the service refuses such a framework. Because of this limit, a few large FrameworkInfos cannot make a snapshot too
-// large to send.
-constexpr std::size_t kMostDescribed = 4 << 20;
-std::string encode(const mesos::FrameworkInfo& info);
 // Writes a shared volume once for each copy that is allocated. Mesos's own conversion drops the number of copies.
 void encode(const mesos::Resources& resources, Bytes* into);
 void encode(const Used& used, google::protobuf::RepeatedPtrField<v1::Allocation>* into);

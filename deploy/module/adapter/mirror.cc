@@ -450,7 +450,7 @@ void Mirror::write(int64_t time_ns, v1::Snapshot* snapshot) const {
   for (const auto& entry : frameworks_) {
     v1::AddFramework* add = snapshot->add_frameworks();
     add->set_framework_id(entry.first.value());
-    add->set_info(encode(entry.second.info));
+    add->set_info(entry.second.info.SerializePartialAsString());
     add->set_active(entry.second.active);
     encode(entry.second.suppressed, add->mutable_suppressed_roles());
     write_excluded(entry.first, add);  // with the frameworks, so that each role is written once and not once for each agent

@@ -134,7 +134,7 @@ class Mirror {
   }
   // Returns the frameworks that became unlisted since the last call. Offers to these frameworks must end.
   std::vector<mesos::FrameworkID> take_unlisted();
-  // Writes the whole state into a snapshot of the time `time_ns`.
+  // Writes the whole state into a snapshot of the time `time_ns`. The snapshot may be too large to send; see bounds.h.
   void write(int64_t time_ns, v1::Snapshot* snapshot) const;
 
   using InverseStatuses = hashmap<mesos::SlaveID, hashmap<mesos::FrameworkID, mesos::allocator::InverseOfferStatus>>;

@@ -1,0 +1,208 @@
+"""Snapshots of the C++ module fit the service's limits, however long descriptions are."""
+
+import random
+import subprocess
+
+import pytest
+
+from allocator.cluster.input.limits import Limits
+from allocator.contract import allocator_pb2 as contract
+from allocator.contract import mesos_pb2 as mesos
+from allocator.service.config import ListenSection
+from allocator.service.masters import wire
+from tests.cluster.master_side import MasterSide, agent_call, framework_info, resources
+from tests.module.built import BUILDING, Programs, build
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(BUILDING)]
+
+BYTES, PARTS = 2**21, 2**16
+"""Limits of a snapshot in these tests: smaller than a master's, so that the tests are fast."""
+
+
+@pytest.fixture(name="programs")
+def _programs() -> Programs:
+    programs = build()
+    if not programs.bounds_driver.exists():
+        pytest.skip("the C++ module is not built: no bounds_driver")
+    return programs
+
+
+def run(programs: Programs, message: bytes, *limits: int) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        [programs.bounds_driver, *map(str, limits)],
+        input=message,
+        capture_output=True,
+        check=True,
+        env=programs.environment,
+    )
+
+
+def bounded(programs: Programs, snapshot: contract.Snapshot) -> tuple[contract.Snapshot, str]:
+    """Return a snapshot as the module sends it, and the text for the master's log."""
+    message = contract.FromMaster(snapshot=snapshot).SerializeToString()
+    done = run(programs, message, BYTES, PARTS)
+    assert len(done.stdout) <= BYTES
+    read = contract.FromMaster.FromString(done.stdout)
+    assert wire.parse(done.stdout, PARTS) == read, "the service accepts it, and cuts nothing"
+    return read.snapshot, done.stderr.decode()
+
+
+def described(name: str, principal: str, length: int) -> contract.AddFramework:
+    info = framework_info(name, "a", principal=principal, webui_url="u" * length)
+    return contract.AddFramework(framework_id=name, info=info, active=True)
+
+
+def test_the_limits_of_the_module_are_within_the_default_limits_of_the_service(
+    programs: Programs,
+) -> None:
+    most_bytes, most_parts, described_bytes, event_bytes = map(
+        int, run(programs, b"").stdout.split()
+    )
+    service = ListenSection()
+    assert event_bytes < most_bytes < service.largest_message
+    assert most_parts < service.most_parts
+    assert described_bytes >= Limits().subscription, "the service decides about smaller ones"
+
+
+def test_large_descriptions_of_one_principal_shorten_no_description_of_another_principal(
+    programs: Programs,
+) -> None:
+    snapshot = contract.Snapshot(
+        agents=[agent_call("s1", "cpus:8;mem:8192")],
+        frameworks=[
+            described("honest", "honest", 200_000),
+            *(described(f"f{number}", "crowd", 100_000) for number in range(40)),
+        ],
+    )
+    sent, text = bounded(programs, snapshot)
+    honest, *crowd = sent.frameworks
+    assert honest == snapshot.frameworks[0]
+    shortened = [framework for framework in crowd if framework.excluded_unlisted]
+    assert 20 <= len(shortened) < 40
+    assert text.startswith(f"{len(shortened)} frameworks (f")
+    name = shortened[0].framework_id
+    assert mesos.FrameworkInfo.FromString(shortened[0].info) == mesos.FrameworkInfo.FromString(
+        framework_info(name, "a", principal="crowd")
+    )
+    master = MasterSide()
+    assert {offer.framework for offer in master.restore(sent)}.isdisjoint(
+        framework.framework_id for framework in shortened
+    )
+    assert {each.name for each in master.engine.rejected_inputs()} == {
+        framework.framework_id for framework in shortened
+    }
+
+
+def test_suppressed_roles_of_one_principal_remove_no_exclusions_of_another_principal(
+    programs: Programs,
+) -> None:
+    snapshot = contract.Snapshot(frameworks=[described("honest", "honest", 0)])
+    snapshot.frameworks[0].excluded.add(role="a", agent_ids=[f"s{n}" for n in range(3_000)])
+    for number in range(40):
+        crowd = snapshot.frameworks.add()
+        crowd.CopyFrom(described(f"f{number}", "crowd", 0))
+        crowd.suppressed_roles.extend(str(role) for role in range(2_000))
+    honest, *crowd_sent = bounded(programs, snapshot)[0].frameworks
+    assert honest == snapshot.frameworks[0]
+    assert any(framework.excluded_unlisted for framework in crowd_sent)
+
+
+def test_an_agent_with_too_long_attributes_is_set_aside_and_other_agents_are_not(
+    programs: Programs,
+) -> None:
+    large = agent_call("large", "cpus:8;mem:8192", {"f": resources("cpus:1", "a")})
+    info = mesos.SlaveInfo.FromString(large.info)
+    info.attributes.add(name="x", type=mesos.Value.TEXT).text.value = "t" * (5 << 20)
+    large.info = info.SerializeToString()
+    small = agent_call("small", "cpus:8;mem:8192")
+    events = [
+        contract.Event(add_agent=large),
+        contract.Event(update_agent=contract.UpdateAgent(agent_id="large", info=large.info)),
+    ]
+    snapshot, text = bounded(programs, contract.Snapshot(agents=[large, small]))
+    added, updated = contract.FromMaster.FromString(
+        run(
+            programs,
+            contract.FromMaster(events=contract.Events(events=events)).SerializeToString(),
+            BYTES,
+            PARTS,
+        ).stdout
+    ).events.events
+    assert snapshot.agents[1] == small
+    assert snapshot.agents[0] == added.add_agent
+    assert mesos.SlaveInfo.FromString(updated.update_agent.info).hostname == info.hostname
+    assert updated.update_agent.total.resources == added.add_agent.total
+    assert text == "0 frameworks, 1 agents (large)"
+    master = MasterSide()
+    snapshot.frameworks.append(described("f", "p", 0))
+    assert [offer.agent for offer in master.restore(snapshot)] == ["small"]
+    [rejected] = master.engine.rejected_inputs()
+    assert rejected.name == "large"
+    assert "too long" in rejected.flaw.words
+
+
+def test_agents_with_the_longest_reservations_are_set_aside_first(programs: Programs) -> None:
+    labels = mesos.Labels(labels=[mesos.Label(key="k", value="v" * 200_000)])
+    reserved = mesos.Resource(name="cpus", type=mesos.Value.SCALAR)
+    reserved.scalar.value = 1.0
+    reserved.reservations.add(role="a", labels=labels, type=mesos.Resource.ReservationInfo.DYNAMIC)
+    snapshot = contract.Snapshot(frameworks=[described("honest", "honest", 1_000)])
+    for number in range(20):
+        plain = agent_call(f"p{number}", "cpus:8;mem:8192")
+        attacked = agent_call(f"r{number}", "cpus:8;mem:8192")
+        attacked.total.append(reserved.SerializeToString())
+        snapshot.agents.extend([plain, attacked])
+    sent, text = bounded(programs, snapshot)
+    shortened = {
+        after.agent_id
+        for before, after in zip(snapshot.agents, sent.agents, strict=True)
+        if before != after
+    }
+    assert shortened
+    assert all(name.startswith("r") for name in shortened)
+    assert sent.frameworks == snapshot.frameworks
+    assert f"{len(shortened)} agents" in text
+
+
+def test_calls_of_frameworks_with_too_long_descriptions_are_shortened(programs: Programs) -> None:
+    large = described("f", "p", 5 << 20)
+    updated = contract.UpdateFramework(framework_id="f", info=large.info, suppressed_roles=["a"])
+    events = [contract.Event(add_framework=large), contract.Event(update_framework=updated)]
+    message = contract.FromMaster(events=contract.Events(events=events)).SerializeToString()
+    first, second = contract.FromMaster.FromString(
+        run(programs, message, BYTES, PARTS).stdout
+    ).events.events
+    essential = framework_info("f", "a", principal="p")
+    kept = mesos.FrameworkInfo.FromString(first.add_framework.info)
+    assert kept == mesos.FrameworkInfo.FromString(essential)
+    assert second.update_framework == contract.UpdateFramework(
+        framework_id="f", info=first.add_framework.info, excluded_unlisted=True
+    )
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_service_accepts_each_bounded_snapshot(programs: Programs, seed: int) -> None:
+    draw = random.Random(seed)
+    snapshot = contract.Snapshot()
+    for number in range(draw.randrange(1, 300)):
+        name, length = f"f{number}", int(10 ** draw.uniform(0, 5))
+        framework = described(name, draw.choice("abcd"), length)
+        framework.suppressed_roles.extend(
+            "r" * draw.randrange(9) for _ in range(draw.randrange(400))
+        )
+        for role in range(draw.randrange(3)):
+            ids = [str(agent) for agent in range(draw.randrange(400))]
+            framework.excluded.add(role=str(role), agent_ids=ids)
+        snapshot.frameworks.append(framework)
+    for number in range(draw.randrange(1, 300)):
+        agent = agent_call(f"s{number}", "cpus:8;mem:8192")
+        agent.total.extend([b"r" * int(10 ** draw.uniform(0, 4))] * draw.randrange(20))
+        held = contract.Allocation(framework_id="f0", resources=[b"h"] * draw.randrange(100))
+        agent.used.append(held)
+        agent.running.append(held)
+        snapshot.agents.append(agent)
+        snapshot.inverse_offers.add(agent_id=agent.agent_id, framework_id="f0", status=b"x" * 60)
+        snapshot.weights.add(role=f"r{number}", weight=1.0)
+    sent, _ = bounded(programs, snapshot)
+    assert [agent.agent_id for agent in sent.agents] == [a.agent_id for a in snapshot.agents]
+    assert len(sent.frameworks) == len(snapshot.frameworks)
