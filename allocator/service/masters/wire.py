@@ -662,8 +662,8 @@ def _without_lists(
         if _framework_id(data, begin, end) not in cut.owners:
             return data[begin:end]
         yield
-        call = _without_own_lists(data[begin:end], descriptor)
-        return call.SerializeToString() + _MARK.get(name, b"")
+        without: bytes = _without_own_lists(data[begin:end], descriptor).SerializeToString()
+        return without + _MARK.get(name, b"")
     lists = _list_numbers(descriptor)
     if _owner(data, begin, end, descriptor) not in cut.owners:
         lists = frozenset()
@@ -979,7 +979,7 @@ def _list_beginnings(descriptor: Descriptor) -> list[tuple[tuple[bytes, ...], in
     Args:
         descriptor: The type of a call of a framework.
     """
-    beginnings = []
+    beginnings: list[tuple[tuple[bytes, ...], int]] = []
     for number in sorted(_list_numbers(descriptor)):
         inner = descriptor.fields_by_number[number].message_type
         weight = 1 if number not in _shape(descriptor).opaque else _OPAQUE
