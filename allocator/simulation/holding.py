@@ -45,8 +45,20 @@ class Holds:
     bounds waits. Let n users submit tasks that run for at most R. A user's next task that fits on
     an empty machine then waits at most n·R.
 
-    The bound holds under any policy and for any tasks of other users.
-    Proof: docs/reference/simulation.md.
+    The bound holds under any policy and for any tasks of other users. Proof:
+
+    1. A hold lasts at most R. All tasks on the machine end within R, and tasks that start meanwhile
+       end before the hold does.
+    2. Let the next task of user u wait from the instant t on. While u has no hold, other users hold
+       each machine that suits u; with "hold", another user has the one hold. The holds follow each
+       other without a gap.
+    3. A hold that begins after t belongs to a user whose turn comes before the turn of u. Each
+       other user has at most one such hold. The user that has the hold at t has none, because its
+       new place is behind u.
+    4. So at most n - 1 holds end before the hold of u begins, and u waits for at most n holds.
+
+    The bound is tight: on a machine for one task, n users that always submit tasks of run time R
+    each wait n·R.
 
     Args:
         blocking: Determines how many users may have a hold at a time.
