@@ -97,7 +97,7 @@ release-check: $(DEV) $(RELEASE) ## try all that a release needs and that can be
 versioned-docs: $(DEV) ## commit this version's documentation to the branch gh-pages, beside the others'
 	$(BIN)/python docs/versions.py
 
-packages: $(RUNTIME) ## build Debian packages: the service and, with MESOS_SOURCE=DIR, the module for that Mesos
+packages: $(RUNTIME) ## build Debian packages: both services and, with MESOS_SOURCE=DIR, the module for that Mesos
 	$(BIN)/python deploy/debian/build.py $(if $(MESOS_SOURCE),--mesos "$(MESOS_SOURCE)") \
 	  $(if $(PROTOBUF_SOURCE),--protobuf "$(PROTOBUF_SOURCE)")
 

@@ -1,7 +1,7 @@
 """Builds Debian packages for this machine's Debian: `make packages`.
 
-The service always; the module when the sources of a Mesos are named. They are left in
-build/packages.
+The services for Mesos and for Slurm always; the module when the sources of a Mesos are named. They
+are left in build/packages.
 """
 
 import argparse
@@ -20,6 +20,8 @@ OUT = ROOT / "build" / "packages"
 PYTHON = Path("/usr/bin/python3")
 """Debian's, which the service runs on."""
 HOME = "opt/longshare"
+SERVICES = {"longshare": "longshare", "longshare-slurm": "slurm"}
+"""Package and unit of each service, and the user that runs the service."""
 MAINTAINER = "The Longshare authors <longshare@example.org>"
 NEEDED = {"dpkg-buildpackage": "dpkg-dev", "dh": "debhelper", str(PYTHON): "python3-venv"}
 _MESOS = re.compile(r"^AC_INIT\(\[mesos\], \[([^]]+)\]\)$", re.MULTILINE)
@@ -89,13 +91,23 @@ def environment(folder: Path) -> None:
     )
 
 
-def service(instant: int) -> Path:
-    """Lay out the service's package."""
+def services(instant: int) -> Path:
+    """Lay out the packages of both services, which install the same programs."""
     folder = sources("longshare", HERE / "service", instant)
-    shutil.copy(ROOT / "deploy/systemd/longshare.service", folder / "debian")
+    rotation = (ROOT / "deploy/logrotate/longshare").read_text("utf-8")
+    for name, user in SERVICES.items():
+        shutil.copy(ROOT / f"deploy/systemd/{name}.service", folder / "debian")
+        for shared in ("links", "postrm"):
+            shutil.copy(HERE / "service" / shared, folder / f"debian/{name}.{shared}")
+        (folder / f"debian/{name}.logrotate").write_text(
+            rotation.replace("longshare.service", f"{name}.service").replace(
+                "su longshare longshare", f"su {user} {user}"
+            )
+        )
     shutil.copy(ROOT / "deploy/systemd/longshare.sysusers", folder / "longshare.conf")
-    shutil.copy(ROOT / "deploy/logrotate/longshare", folder / "debian/longshare.logrotate")
     shutil.copy(ROOT / "docs/longshare.toml", folder)
+    (folder / "slurm").mkdir()
+    shutil.copy(ROOT / "docs/longshare-slurm.toml", folder / "slurm/longshare.toml")
     shutil.copy(ROOT / "CHANGELOG.md", folder)
     environment(folder)
     return folder
@@ -116,11 +128,11 @@ def module(mesos: Path, instant: int) -> tuple[Path, Path]:
 
 
 def package(folder: Path, instant: int, **variables: str) -> None:
-    """Build a package beside its source folder, then move it to the folder of packages."""
+    """Build packages beside their source folder, then move them to the folder of packages."""
     build = ("dpkg-buildpackage", "--build=binary", "--no-sign")
     options = {"SOURCE_DATE_EPOCH": str(instant), "DEB_BUILD_OPTIONS": "noautodbgsym"}
     run(*build, where=folder, **options, **variables)
-    for built in folder.parent.glob(f"{folder.name}_*.deb"):
+    for built in folder.parent.glob("*.deb"):
         print(built.replace(OUT / built.name))
 
 
@@ -138,7 +150,7 @@ def main() -> None:
         raise SystemExit(f"apt-get install {' '.join(missing)}: packages cannot be built without")
     instant = int(run("git", "log", "-1", "--format=%ct"))
     OUT.mkdir(parents=True, exist_ok=True)
-    package(service(instant), instant)
+    package(services(instant), instant)
     if asked.mesos:
         folder, compiled = module(asked.mesos.resolve(), instant)
         package(

@@ -32,6 +32,14 @@ def package(pattern: str, otherwise: str) -> Path:
     return packages[-1].absolute()
 
 
+def depends(built: Path) -> str:
+    """Return the dependencies of a package."""
+    completed = subprocess.run(
+        ["dpkg-deb", "--field", built, "Depends"], check=True, capture_output=True, text=True
+    )
+    return completed.stdout.strip()
+
+
 def later(built: Path, folder: Path) -> Path:
     """Make the same package again, as of a later version."""
     subprocess.run(["dpkg-deb", "--raw-extract", built, folder / "unpacked"], check=True)
@@ -104,9 +112,9 @@ class Booted:
         shutil.copy(built, self.root / "root")
         self.run("dpkg", "--force-unsafe-io", "--install", f"/root/{built.name}")
 
-    def property(self, name: str) -> str:
-        """Return a property of the service's unit."""
-        return self.run("systemctl", "show", "--value", "--property", name, "longshare")
+    def property(self, name: str, unit: str = "longshare") -> str:
+        """Return a property of a service's unit."""
+        return self.run("systemctl", "show", "--value", "--property", name, unit)
 
     def until(self, reached: Callable[[], bool]) -> None:
         """Wait for a condition that systemd will meet."""

@@ -4,14 +4,13 @@ import json
 import resource
 import shutil
 import signal
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from allocator.service.store.file import COMPANIONS
-from tests.debian.booted import Booted, booted, later, package
+from tests.debian.booted import Booted, booted, depends, later, package
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -51,13 +50,6 @@ def module() -> Path:
 def machine(service: Path) -> Iterator[Booted]:
     with booted(depends(service)) as running:
         yield running
-
-
-def depends(built: Path) -> str:
-    completed = subprocess.run(
-        ["dpkg-deb", "--field", built, "Depends"], check=True, capture_output=True, text=True
-    )
-    return completed.stdout.strip()
 
 
 @pytest.fixture

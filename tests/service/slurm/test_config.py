@@ -20,6 +20,12 @@ def test_without_a_configuration_nothing_is_written_to_slurm(tmp_path: Path) -> 
     assert config.policy.name == "sdrf"
 
 
+def test_the_packaged_configuration_is_a_dry_run_that_only_its_own_user_may_control() -> None:
+    config = load(Path(__file__).parents[3] / "docs/longshare-slurm.toml")
+    assert config.bridge_settings().dry_run
+    assert config.listen.address.startswith("unix:")
+
+
 def test_the_command_line_can_forbid_writing_and_never_allow_it(tmp_path: Path) -> None:
     config = loaded(tmp_path, "[slurm]\ndry_run = false")
     assert not config.bridge_settings().dry_run
