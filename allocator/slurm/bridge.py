@@ -85,6 +85,10 @@ class Cycle:
         return groups
 
 
+_NEVER = -1e18
+"""The time of a reading that has not succeeded yet."""
+
+
 class _Reading(NamedTuple):
     """Facts from one reading of Slurm."""
 
@@ -124,7 +128,9 @@ class Bridge:
         self.state = ClusterState(settings.state, since)
         self._apply = apply
         self._reader = JobReader()
-        self._nodes_read = self._accounts_read = -1e18
+        self.accounts_failure = ""
+        """Error of the latest reading of the accounts; empty if it succeeded."""
+        self._nodes_read = self._accounts_read = _NEVER
         self._sent: dict[str, int] = {}
         """The latest site factors that were set, by job, for jobs that sprio does not list yet."""
         self._starts: deque[int] = deque(maxlen=_REMEMBERED_POLLS)
@@ -149,9 +155,8 @@ class Bridge:
 
     def _read(self, now: float) -> "_Reading":
         """Read Slurm without changing the state."""
-        settings, state, associations = self.settings, self.state, None
-        if settings.accounting and now - self._accounts_read >= settings.accounts_every:
-            associations = read_associations(self.client.associations())
+        settings, state = self.settings, self.state
+        associations = self._read_associations(now)
         jobs = self._reader.read(self.client.jobs())
         nodes = None
         if now - self._nodes_read >= settings.nodes_every:
@@ -161,6 +166,28 @@ class Bridge:
         away = now - state.observed > settings.min_job_age
         records = self._records() if away or state.vanished(jobs) else []
         return _Reading(Observation(now, jobs, details, nodes), associations, records, away)
+
+    def _read_associations(self, now: float) -> Associations | None:
+        """Return the tree of accounts if it is due; None if it is not, or slurmdbd does not answer.
+
+        Raises:
+            CommandError: slurmdbd has never answered, so the tree of accounts is unknown.
+            ShapeError: A command printed something unknown.
+        """
+        settings = self.settings
+        if not settings.accounting or settings.state.user_key == "user":
+            return None
+        if now - self._accounts_read < settings.accounts_every:
+            return None
+        try:
+            associations = read_associations(self.client.associations())
+        except CommandError as error:
+            if self._accounts_read == _NEVER:
+                raise
+            self._accounts_read, self.accounts_failure = now, str(error)
+            return None
+        self.accounts_failure = ""
+        return associations
 
     def _take_over(self, reading: "_Reading") -> ShareTree:
         """Apply what Slurm has shown, and return the present users."""
@@ -187,6 +214,12 @@ class Bridge:
         for record in records:
             if (record.job, record.attempt.start) in shown:
                 continue  # squeue tells more, and is right after a crash of slurmctld
+            if record.attempt.end is None:
+                start = record.attempt.start
+                if start < now:  # otherwise the next reading shows the job
+                    reason = "the end of a job that only slurmdbd shows as running"
+                    state.findings.corrections.append(Correction(record.job, start, now, reason))
+                continue
             path = state.path(record.user, record.account)
             found.append((record.job, path, record.attempt))
             if not record.exact and (record.attempt.end or now) > state.settled.now:

@@ -112,11 +112,20 @@ class SlurmClient:
         return factors
 
     def associations(self) -> str:
-        """Return the tree of accounts with its shares, for `read_associations`."""
+        """Return this cluster's tree of accounts with its shares, for `read_associations`.
+
+        One slurmdbd may serve several clusters.
+
+        Raises:
+            CommandError: slurmctld or slurmdbd does not answer.
+            ShapeError: slurmctld does not tell the name of its cluster.
+        """
+        cluster = self.configuration().get("ClusterName", "")
+        if not cluster:
+            raise ShapeError("scontrol show config: the setting ClusterName is missing")
         columns = ",".join(ASSOCIATIONS)
-        return self._run(
-            "sacctmgr", "--parsable2", "--noheader", "show", "associations", f"format={columns}"
-        )
+        show = ("sacctmgr", "--parsable2", "--noheader", "show", "associations")
+        return self._run(*show, f"cluster={cluster}", f"format={columns}")
 
     def accounting(self, since: float) -> str:
         """Return all attempts since a time, for `read_accounting`.

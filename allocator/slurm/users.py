@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal, TypeAlias
 
 from allocator.slurm.jobs import ShapeError
@@ -30,6 +31,20 @@ class Associations:
             names.append(above)
         return tuple(reversed(names))
 
+    def user_path(self, user: str, account: str) -> UserPath:
+        """Return the accounts from the top of the tree to an account, then a user.
+
+        A user with the name of an account next to it gets another name in the tree.
+        """
+        path = self.path(account)
+        is_account = user in self.accounts and self.path(user) == (*path, user)
+        return (*path, f"{user} (user)" if is_account else user)
+
+    @cached_property
+    def accounts(self) -> frozenset[str]:
+        """The names of all accounts that slurmdbd knows."""
+        return frozenset(account for account, _ in self.shares) | self.parents.keys()
+
     def weights(self, key: UserKey) -> dict[UserPath, float]:
         """Return the weight of each node that has shares.
 
@@ -43,7 +58,8 @@ class Associations:
                 if not user:
                     weights[(account,)] = share
             else:
-                weights[(*self.path(account), user) if user else self.path(account)] = share
+                path = self.user_path(user, account) if user else self.path(account)
+                weights[path] = share
         return weights
 
 
@@ -51,6 +67,8 @@ def read_associations(text: str) -> Associations:
     """Read the output of `sacctmgr --parsable2 --noheader show associations`.
 
     An association with the shares `parent` shares with its siblings above; it counts with weight 1.
+    A user may have several associations below one account, one for each partition. Their shares add
+    up.
 
     Args:
         text: Rows with the columns `ASSOCIATIONS`, separated by bars.
@@ -73,7 +91,7 @@ def read_associations(text: str) -> Associations:
         if not user and parent not in {"", "root"}:
             parents[account] = parent
         if share.isdecimal() and int(share):
-            shares[account, user] = float(share)
+            shares[account, user] = shares.get((account, user), 0.0) + float(share)
         elif share not in {"parent", "0"}:
             raise ShapeError(f"sacctmgr, {account}/{user}: the share {share!r} is not a number")
     return Associations(parents, shares)
@@ -92,4 +110,4 @@ def user_path(user: str, account: str, key: UserKey, associations: Associations)
         return (user,)
     if key == "account":
         return (account or NO_ACCOUNT,)
-    return (*associations.path(account), user)
+    return associations.user_path(user, account)

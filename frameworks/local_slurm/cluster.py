@@ -153,6 +153,20 @@ class LocalSlurm:
         """Kill slurmctld at once, as a crash would."""
         self._children.latest("slurmctld").kill()
 
+    def kill_accounting(self) -> None:
+        """Kill slurmdbd at once. slurmctld keeps its records until slurmdbd answers again."""
+        self._children.latest("slurmdbd").kill()
+
+    def start_accounting(self) -> None:
+        """Start slurmdbd, and wait until it answers."""
+        self._start_daemon("slurmdbd", "slurmdbd", "-D")
+        self._wait("slurmdbd", lambda: self.run("sacctmgr", "show", "clusters"))
+
+    def change_records(self, statement: str) -> None:
+        """Change the database of slurmdbd by a statement in SQL, as a fault of Slurm would."""
+        socket = f"--socket={self.folder / 'database.socket'}"
+        self.run("mariadb", "--no-defaults", socket, "--execute", statement, "slurm")
+
     def start_node(self, name: str) -> None:
         """Start the daemon of a node, without waiting until the node is up."""
         self._start_daemon(f"slurmd-{name}", "slurmd", "-D", "-N", name, "-f", str(self._conf))
@@ -215,7 +229,7 @@ class LocalSlurm:
                     file.touch()
         self._start_munge()
         if self.settings.accounting:
-            self._start_accounting(ports["slurmdbd"])
+            self._create_accounting(ports["slurmdbd"])
         self.start_controller()
         for name in nodes:
             self.start_node(name)
@@ -243,7 +257,7 @@ class LocalSlurm:
         self._start_daemon("munged", "munged", "--foreground", "--force", *options)
         self._wait("munged", lambda: self.run("munge", "--no-input", f"--socket={socket}"))
 
-    def _start_accounting(self, port: int) -> None:
+    def _create_accounting(self, port: int) -> None:
         data, socket = self.folder / "database", self.folder / "database.socket"
         self.run(
             "mariadb-install-db",
@@ -269,9 +283,8 @@ class LocalSlurm:
         configuration = self.folder / "slurmdbd.conf"
         configuration.touch(0o600)
         configuration.write_text(slurmdbd_conf(self.folder, port))
-        self._start_daemon("slurmdbd", "slurmdbd", "-D")
-        add_cluster = ("sacctmgr", "--immediate", "add", "cluster", "trial")
-        self._wait("slurmdbd", lambda: self.run(*add_cluster))
+        self.start_accounting()
+        self.run("sacctmgr", "--immediate", "add", "cluster", "trial")
 
     def _start_daemon(self, name: str, program: str, *arguments: str) -> None:
         variables = (

@@ -85,3 +85,13 @@ def test_associations_form_a_tree_with_shares() -> None:
     assert Associations().path("") == ("(no account)",)
     with pytest.raises(ShapeError, match="the share 'x' is not a number"):
         read_associations("phys||root|x")
+
+
+def test_shares_of_a_user_add_up_over_partitions_and_an_account_may_have_a_users_name() -> None:
+    tree = read_associations("phys||root|3\nbob||phys|2\nphys|bob||4\nphys|bob||1\nbob|bob||6\n")
+    assert tree.weights("tree") == {
+        ("phys",): 3.0,
+        ("phys", "bob"): 2.0,
+        ("phys", "bob (user)"): 5.0,
+        ("phys", "bob", "bob"): 6.0,
+    }

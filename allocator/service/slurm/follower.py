@@ -92,7 +92,7 @@ class SlurmFollower:
         self._every = config.slurm.every
         self._parts = parts
         self._loop = asyncio.get_running_loop()
-        self._configured = False
+        self._configured = self._accounts_failed = False
         memory, now = parts.memory, time.time()
         since = now if memory is None or not memory.time else min(memory.time, now)
         settings = config.bridge_settings(dry_run=dry_run)
@@ -113,10 +113,22 @@ class SlurmFollower:
                 pause = min(2 * pause, _LONGEST_PAUSE)
             else:
                 self.contact.note(cycle, time.monotonic() - started)
+                self._note_accounts(self.bridge.accounts_failure)
                 self.trail.note(self.bridge.state.seen(), self.bridge.state.path_of)
                 pause = self._every
             with suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), max(started + pause - time.monotonic(), 0.0))
+
+    def _note_accounts(self, failure: str) -> None:
+        """Log the first reading of the accounts that failed, and the next one that succeeded."""
+        if failure and not self._accounts_failed:
+            _log.warning(
+                "the tree of accounts cannot be read; accounts and shares stay as they are",
+                reason=failure,
+            )
+        elif self._accounts_failed and not failure:
+            _log.info("the tree of accounts is read again")
+        self._accounts_failed = bool(failure)
 
     def _poll(self) -> Cycle:
         """Read Slurm's configuration before the first reading, then read Slurm once."""

@@ -1,0 +1,211 @@
+"""With a real slurmdbd: the tree of accounts, its shares, and jobs that only `sacct` remembers."""
+
+import time
+from collections.abc import Iterator, Mapping
+
+import pytest
+
+from allocator.fairness.policies import create
+from allocator.slurm.bridge import Bridge, BridgeSettings
+from allocator.slurm.client import CommandError, SlurmClient
+from allocator.slurm.state import StateSettings
+from allocator.slurm.users import UserKey
+from frameworks.local_slurm.cluster import LocalSlurm
+from frameworks.local_slurm.configuration import NodeGroup, SlurmSettings
+from tests.slurm.real import ROOT, poll_until, reason_to_skip
+from tests.slurm.separate import Held, commitments
+
+HALF_LIFE = 15.0
+MIN_JOB_AGE = 5.0
+CORES, MEMORY = 16, 2000
+SETTINGS = SlurmSettings(
+    nodes=(NodeGroup("n", 2, CORES // 2, MEMORY // 2),),
+    accounting=True,
+    # Users without association may submit jobs.
+    overrides={"AccountingStorageEnforce": "nosteps", "MinJobAge": f"{MIN_JOB_AGE:g}"},
+)
+USERS = ("games", "man", "news", "mail")
+ACCOUNTS = """\
+add account physics fairshare=3
+add account lab parent=physics fairshare=2
+add account man parent=physics
+add account maths
+add user games account=lab fairshare=5
+add user man account=physics fairshare=parent
+add user man account=lab
+add user news account=maths fairshare=7
+add user news account=maths partition=main fairshare=2
+add cluster elsewhere
+add account lab cluster=elsewhere fairshare=99
+quit
+"""
+"""Commands of sacctmgr. `man` is an account of physics, and a user of physics."""
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        reason_to_skip(accounting=True) is not None, reason=str(reason_to_skip(accounting=True))
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalSlurm]:
+    with LocalSlurm(tmp_path_factory.mktemp("accounting") / "slurm", SETTINGS, ROOT) as running:
+        running.run("sacctmgr", "--immediate", text=ACCOUNTS)
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def without_jobs(slurm: LocalSlurm) -> Iterator[None]:
+    yield
+    for user in USERS:
+        slurm.run("scancel", f"--user={user}")
+    while slurm.run("squeue", "--noheader"):
+        time.sleep(0.2)
+
+
+def bridge_to(slurm: LocalSlurm, key: UserKey, since: float | None = None) -> Bridge:
+    """Return a bridge that reads the accounts at each poll, and the records of slurmdbd."""
+    state = StateSettings(create("sdrf", {"half_life": HALF_LIFE}), key, lag=1.0)
+    settings = BridgeSettings(
+        state, accounts_every=0.0, nodes_every=0.0, accounting=True, min_job_age=MIN_JOB_AGE
+    )
+    began = float(int(time.time())) if since is None else since
+    return Bridge(SlurmClient(slurm.environment, timeout=20.0), settings, began)
+
+
+def holding(bridge: Bridge, cores: Mapping[str, int]) -> bool:
+    """Return whether users hold these numbers of cores."""
+    tree = bridge.state.present()
+    held = {
+        "/".join(path): tree.standing(path).allocation.to_doubles().get("cpus", 0.0)
+        for path in tree.users()
+    }
+    return {user: amount for user, amount in held.items() if amount} == cores
+
+
+def test_jobs_count_below_nested_accounts_with_the_shares_of_this_cluster(
+    slurm: LocalSlurm,
+) -> None:
+    bridge = bridge_to(slurm, "tree")
+    for user, cores in (("games", 1), ("man", 2), ("news", 3), ("mail", 4)):
+        slurm.submit(f"--cpus-per-task={cores}", "--mem=10", user=user, script="sleep 60")
+    slurm.submit("--cpus-per-task=4", "--mem=10", "--account=lab", script="sleep 60")
+    expected = {
+        "physics/lab/games": 5,
+        "physics/man (user)": 2,
+        "maths/news": 3,
+        "(no account)/mail": 4,
+    }
+    cycle = poll_until(bridge, lambda _: holding(bridge, expected), 20.0)
+    weights = {
+        ("physics",): 3.0,
+        ("physics", "lab"): 2.0,
+        ("physics", "lab", "games"): 5.0,
+        ("physics", "man (user)"): 1.0,  # fairshare=parent
+        ("maths", "news"): 9.0,
+        ("(no account)", "mail"): 1.0,
+    }
+    assert {path: cycle.tree.standing(path).weight for path in weights} == weights
+    assert cycle.tree.standing(("physics",)).allocation.to_doubles()["cpus"] == 7.0
+
+
+def test_shares_and_parents_that_change_at_run_time_apply_at_the_next_reading(
+    slurm: LocalSlurm,
+) -> None:
+    bridge = bridge_to(slurm, "tree")
+    slurm.submit("--cpus-per-task=2", "--mem=10", user="games", script="sleep 60")
+    poll_until(bridge, lambda _: holding(bridge, {"physics/lab/games": 2}), 20.0)
+    modify = ("sacctmgr", "--immediate", "modify", "account")
+    slurm.run(*modify, "physics", "set", "fairshare=8")
+    slurm.run(*modify, "lab", "set", "parent=maths")
+    try:
+        cycle = bridge.poll()
+        assert cycle.tree.standing(("physics",)).weight == 8.0
+        slurm.submit("--cpus-per-task=3", "--mem=10", user="games", script="sleep 60")
+        both = {"physics/lab/games": 2, "maths/lab/games": 3}
+        cycle = poll_until(bridge, lambda _: holding(bridge, both), 20.0)
+        assert cycle.tree.standing(("maths", "lab")).weight == 2.0
+        slurm.run("scancel", "--user=games")
+        poll_until(bridge, lambda _: holding(bridge, {}), 20.0)
+        assert not bridge.state.findings.lost
+    finally:
+        slurm.run(*modify, "physics", "set", "fairshare=3")
+        slurm.run(*modify, "lab", "set", "parent=physics")
+
+
+def test_jobs_of_one_account_count_together_with_its_shares(slurm: LocalSlurm) -> None:
+    bridge = bridge_to(slurm, "account")
+    slurm.submit("--cpus-per-task=2", "--mem=10", user="games", script="sleep 60")
+    slurm.submit("--cpus-per-task=3", "--mem=10", "--account=lab", user="man", script="sleep 60")
+    slurm.submit("--cpus-per-task=4", "--mem=10", user="mail", script="sleep 60")
+    expected = {"lab": 5, "(no account)": 4}
+    cycle = poll_until(bridge, lambda _: holding(bridge, expected), 20.0)
+    assert cycle.tree.standing(("lab",)).weight == 2.0
+
+
+def test_jobs_of_an_outage_count_exactly_and_runaway_jobs_do_not(slurm: LocalSlurm) -> None:
+    bridge = bridge_to(slurm, "user")
+    began = bridge.state.settled.now
+    bridge.state.restore({(user,): ({}, 0.0) for user in USERS})
+    slurm.submit("--cpus-per-task=6", "--mem=100", user="games", script="sleep 4")
+    poll_until(bridge, lambda _: holding(bridge, {"games": 6}), 20.0)
+    stored = {path: bridge.state.settled.commitments(path) for path in bridge.state.settled.users()}
+    since = bridge.state.settled.now
+    # The service is away. Slurm runs other jobs, and forgets all.
+    slurm.submit("--cpus-per-task=8", "--mem=500", user="man", script="sleep 3")
+    runaway = slurm.submit("--mem=50", user="man", script="true")
+    time.sleep(MIN_JOB_AGE + 8.0)
+    slurm.change_records(f"UPDATE trial_job_table SET time_end=0, state=1 WHERE id_job={runaway}")
+    bridge = bridge_to(slurm, "user", since)
+    bridge.state.restore(stored)
+    bridge.poll()
+    bridge.state.settle(bridge.state.observed)
+    expected = from_sacct(slurm, began, bridge.state.settled.now)
+    assert {user: bridge.state.settled.commitments((user,))[0] for user in expected} == {
+        user: pytest.approx(amounts, abs=1e-9) for user, amounts in expected.items()
+    }
+    assert expected["man"]["cpus"] > 0.0
+    assert not bridge.state.findings.unseen
+    (correction,) = bridge.state.findings.corrections
+    assert correction.job == runaway
+    assert "only slurmdbd shows as running" in correction.reason
+
+
+def from_sacct(slurm: LocalSlurm, began: float, until: float) -> dict[str, dict[str, float]]:
+    """Compute commitments from the output of sacct alone."""
+    output = slurm.run(
+        *("env", "SLURM_TIME_FORMAT=%s", "sacct", "--allusers", "--allocations", "--duplicates"),
+        *("--parsable2", "--noheader", "--starttime=now-1hour", "--format"),
+        "user,start,end,alloctres",
+    )
+    held = []
+    for line in output.splitlines():
+        user, start, end, resources = line.split("|")
+        if start.isdecimal() and end.isdecimal():
+            amounts = dict(part.split("=") for part in resources.split(","))
+            memory = float(amounts["mem"].removesuffix("M"))
+            amount = {"cpus": float(amounts["cpu"]), "mem": memory}
+            held.append(Held(user, float(start), float(end), amount))
+    capacity = {"cpus": float(CORES), "mem": float(MEMORY)}
+    joined = dict.fromkeys(USERS, began)
+    return commitments(held, joined, [(began, capacity)], HALF_LIFE, until)
+
+
+def test_without_slurmdbd_the_order_continues_with_the_known_accounts(slurm: LocalSlurm) -> None:
+    bridge = bridge_to(slurm, "tree")
+    bridge.poll()
+    slurm.submit("--mem=10", user="games", script="sleep 60")
+    slurm.kill_accounting()
+    try:
+        cycle = poll_until(bridge, lambda _: holding(bridge, {"physics/lab/games": 1}), 30.0)
+        assert "sacctmgr" in bridge.accounts_failure
+        assert cycle.tree.standing(("physics",)).weight == 3.0
+        with pytest.raises(CommandError, match="sacctmgr"):
+            bridge_to(slurm, "tree").poll()  # the tree of accounts was never read
+        bridge_to(slurm, "user").poll()  # needs no accounts
+    finally:
+        slurm.start_accounting()
+    bridge.poll()
+    assert not bridge.accounts_failure
