@@ -75,12 +75,13 @@ def duration(text: str, name: str) -> float | None:
     return (int(days or 0) * 24 + int(hours or 0)) * 3600.0 + int(minutes) * 60 + float(seconds)
 
 
-def instant(text: str, zone: tzinfo, name: str, fold: int = 0) -> float:
+def instant(text: str, zone: tzinfo | None, name: str, fold: int = 0) -> float:
     """Convert a time to seconds since 1970.
 
     Args:
         text: The time: seconds since 1970, or ISO 8601.
-        zone: Time zone of times without one.
+        zone: Time zone of times without one; None: the time zone of this machine, with its changes
+            of clocks.
         name: Name of the field, for error messages.
         fold: 1 selects the second occurrence of a local time that is repeated when clocks are set
             back.

@@ -104,6 +104,10 @@ class GeneratedSlurm(SlurmClient):
             f"|0|{BEGAN - 20_000}|{BEGAN - 20_000}|{start}|{end}|N/A|0|{resources}|{reason}"
         )
 
+    def configuration(self) -> dict[str, str]:
+        """Return the settings of slurmctld by name."""
+        return {"MinJobAge": "300 sec"}
+
     def nodes(self) -> str:
         """Return all nodes, as scontrol prints them."""
         lines = []

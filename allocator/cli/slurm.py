@@ -3,6 +3,7 @@
 import json
 import time
 from collections import Counter
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from allocator.cli.serve import ServiceParts
     from allocator.service.slurm.config import SlurmConfig
     from allocator.slurm.bridge import Bridge, Cycle
-    from allocator.slurm.users import UserKey
 
 slurm_app = typer.Typer(
     help="Share a Slurm cluster: check it, show the order of pending jobs, and set it.\n\n"
@@ -27,29 +27,36 @@ slurm_app = typer.Typer(
     no_args_is_help=True,
 )
 
+
+class CountedFor(StrEnum):
+    """Values of `--users`: the owner of a job's resources."""
+
+    USER = "user"
+    ACCOUNT = "account"
+    TREE = "tree"
+
+
 _Policy = Annotated[str, typer.Option(help="Policy, see policies.md in docs/reference.")]
 _Parameters = Annotated[
     list[str] | None,
     typer.Option("--set", help="Parameter of the policy: KEY=VALUE.", show_default="half_life=7d"),
 ]
 _Users = Annotated[
-    str,
-    typer.Option("--users", help="Resources count for: user, account, or tree (of accounts)."),
+    CountedFor,
+    typer.Option(
+        help="A job's resources count for its user, its account, or in the tree of accounts."
+    ),
 ]
 _History = Annotated[
     str,
     typer.Option(help="Time before now whose jobs count, as far as the accounting remembers."),
-]
-_Jobcomp = Annotated[
-    Path | None,
-    typer.Option(help="File of jobcomp/filetxt, where no slurmdbd keeps the accounting."),
 ]
 
 DEFAULT_HISTORY = "28d"
 
 
 @slurm_app.command("check")
-def check(*, users: _Users = "user", as_json: options.AsJson = False) -> None:
+def check(*, users: _Users = CountedFor.USER, as_json: options.AsJson = False) -> None:
     """List the settings of this Slurm that prevent the order.
 
     Exit code 1: there is a problem, so Slurm would not follow the order.
@@ -65,7 +72,7 @@ def check(*, users: _Users = "user", as_json: options.AsJson = False) -> None:
         findings = check_configuration(
             configuration,
             client.partitions(),
-            user_key=_user_key(users),
+            user_key=users.value,
             rights=may_set_factors(client, configuration),
         )
     except CommandError as error:
@@ -87,9 +94,8 @@ def order(
     *,
     policy: _Policy = "sdrf",
     chosen: _Parameters = None,
-    users: _Users = "user",
+    users: _Users = CountedFor.USER,
     history: _History = DEFAULT_HISTORY,
-    jobcomp: _Jobcomp = None,
     jobs: Annotated[int, typer.Option(min=0, help="Number of jobs to show.")] = 20,
     as_json: options.AsJson = False,
 ) -> None:
@@ -99,7 +105,7 @@ def order(
 
     Example: longshare slurm order --set half_life=7d --jobs 50
     """
-    bridge = _bridge(policy, chosen, users, history, jobcomp)
+    bridge = _bridge(policy, chosen, users, history)
     cycle = _poll(bridge)
     if as_json:
         typer.echo(json.dumps(_as_object(bridge, cycle, jobs), indent=2))
@@ -173,27 +179,11 @@ def reset() -> None:
     typer.echo(f"{count} site factors are taken back.")
 
 
-def _user_key(text: str) -> "UserKey":
-    keys: dict[str, UserKey] = {"user": "user", "account": "account", "tree": "tree"}
-    if text not in keys:
-        raise typer.BadParameter(f"{text!r} is not user, account or tree", param_hint="--users")
-    return keys[text]
-
-
-def _bridge(
-    policy: str,
-    chosen: list[str] | None,
-    users: str,
-    history: str,
-    jobcomp: Path | None,
-) -> "Bridge":
+def _bridge(policy: str, chosen: list[str] | None, users: CountedFor, history: str) -> "Bridge":
     """Return a bridge to the Slurm that the environment names, without a first reading."""
-    from datetime import datetime
-
     from allocator.fairness.policies import create
     from allocator.slurm.bridge import Bridge, BridgeSettings
-    from allocator.slurm.checks import keeps_accounting
-    from allocator.slurm.client import CommandError, SlurmClient
+    from allocator.slurm.client import SlurmClient
     from allocator.slurm.state import StateSettings
 
     given: dict[str, object] = dict(parameters.parse(chosen))
@@ -207,20 +197,8 @@ def _bridge(
         seconds = duration(history)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--history") from error
-    client = SlurmClient()
-    try:
-        configuration = client.configuration()
-    except CommandError as error:
-        fail(UNREACHABLE, error)
-    zone = datetime.now().astimezone().tzinfo
-    assert zone is not None
-    settings = BridgeSettings(
-        StateSettings(ranked_by, _user_key(users)),
-        accounting=keeps_accounting(configuration),
-        jobcomp=jobcomp,
-        zone=zone,
-    )
-    return Bridge(client, settings, float(int(time.time() - seconds)))
+    settings = BridgeSettings(StateSettings(ranked_by, users.value))
+    return Bridge(SlurmClient(), settings, float(int(time.time() - seconds)))
 
 
 def _poll(bridge: "Bridge") -> "Cycle":

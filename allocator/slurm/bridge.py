@@ -2,16 +2,16 @@
 
 import time
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, tzinfo
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+from allocator.slurm.checks import keeps_accounting
 from allocator.slurm.client import CommandError, SlurmClient, complete_lines
 from allocator.slurm.factors import NO_FACTOR, FactorUpdate, is_ours, plan_factors
-from allocator.slurm.jobs import Job, JobReader, read_details, read_nodes
+from allocator.slurm.jobs import Job, JobReader, ShapeError, read_details, read_nodes
 from allocator.slurm.order import Order, order_jobs
 from allocator.slurm.reasons import ReasonGroup, group_of
 from allocator.slurm.records import Record, read_accounting, read_jobcomp
@@ -30,7 +30,7 @@ _STARTS_AHEAD = 3
 
 @dataclass(frozen=True)
 class BridgeSettings:
-    """How often Slurm is read, how far the order reaches, and where ended jobs are recorded."""
+    """How often Slurm is read, and how far the order reaches."""
 
     state: StateSettings
     dry_run: bool = True
@@ -46,14 +46,6 @@ class BridgeSettings:
     """Maximum number of pending tasks of one array in the order."""
     updates: int = 1000
     """Maximum number of site factors to set after one reading."""
-    accounting: bool = False
-    """Whether slurmdbd keeps the accounting. Only then `sacct` and `sacctmgr` answer."""
-    jobcomp: Path | None = None
-    """The file of `jobcomp/filetxt`, if there is no slurmdbd."""
-    zone: tzinfo = UTC
-    """Time zone of slurmctld, in which the file of jobcomp has its times."""
-    min_job_age: float = 300.0
-    """Slurm's setting `MinJobAge`: the seconds for which `squeue` shows ended jobs."""
 
 
 @dataclass
@@ -89,6 +81,17 @@ _NEVER = -1e18
 """The time of a reading that has not succeeded yet."""
 
 
+class _History(NamedTuple):
+    """Memory of ended jobs, according to the configuration of Slurm."""
+
+    min_job_age: float
+    """Seconds for which `squeue` shows ended jobs."""
+    accounting: bool
+    """Whether slurmdbd keeps the accounting. Only then `sacct` and `sacctmgr` answer."""
+    jobcomp: Path | None
+    """The file of `jobcomp/filetxt`, if Slurm writes one."""
+
+
 class _Reading(NamedTuple):
     """Facts from one reading of Slurm."""
 
@@ -97,8 +100,9 @@ class _Reading(NamedTuple):
     """The tree of accounts; None if it was not read this time."""
     records: list[Record] | None
     """Attempts that the accounting tells, if they are needed; None if nothing records them."""
-    away: bool
-    """Whether jobs may have ended and been forgotten since the latest reading."""
+    unseen_until: float | None
+    """Jobs that ended before this time may have been forgotten since the latest reading. None:
+    `squeue` has shown all ends."""
 
 
 class Bridge:
@@ -127,6 +131,8 @@ class Bridge:
         self.settings = settings
         self.state = ClusterState(settings.state, since)
         self._apply = apply
+        self._history: _History | None = None
+        """From Slurm's configuration; None before the first reading."""
         self._reader = JobReader()
         self.accounts_failure = ""
         """Error of the latest reading of the accounts; empty if it succeeded."""
@@ -156,18 +162,21 @@ class Bridge:
     def _read(self, now: float) -> "_Reading":
         """Read Slurm without changing the state."""
         settings, state = self.settings, self.state
-        associations = self._read_associations(now)
+        history = self._history or _history(self.client.configuration())
+        self._history = history
+        associations = self._read_associations(now, history)
         jobs = self._reader.read(self.client.jobs())
         nodes = None
         if now - self._nodes_read >= settings.nodes_every:
             nodes = read_nodes(self.client.nodes())
         asked = state.needs_details(now, jobs)
         details = read_details(self.client.details(asked))
-        away = now - state.observed > settings.min_job_age
-        records = self._records() if away or state.vanished(jobs) else []
-        return _Reading(Observation(now, jobs, details, nodes), associations, records, away)
+        away = now - state.observed > history.min_job_age
+        records = self._records(history) if away or state.vanished(jobs) else []
+        unseen_until = now - history.min_job_age if away else None
+        return _Reading(Observation(now, jobs, details, nodes), associations, records, unseen_until)
 
-    def _read_associations(self, now: float) -> Associations | None:
+    def _read_associations(self, now: float, history: _History) -> Associations | None:
         """Return the tree of accounts if it is due; None if it is not, or slurmdbd does not answer.
 
         Raises:
@@ -175,7 +184,7 @@ class Bridge:
             ShapeError: A command printed something unknown.
         """
         settings = self.settings
-        if not settings.accounting or settings.state.user_key == "user":
+        if not history.accounting or settings.state.user_key == "user":
             return None
         if now - self._accounts_read < settings.accounts_every:
             return None
@@ -197,9 +206,8 @@ class Bridge:
             self._accounts_read = observation.now
         if reading.records is not None:
             self._catch_up(observation, reading.records)
-        elif reading.away:
-            seen_from = observation.now - self.settings.min_job_age
-            self.state.findings.unseen.append((self.state.observed, seen_from))
+        elif reading.unseen_until is not None:
+            self.state.findings.unseen.append((self.state.observed, reading.unseen_until))
         self.state.observe(observation)
         if observation.nodes is not None:
             self._nodes_read = observation.now
@@ -230,12 +238,12 @@ class Bridge:
                 )
         state.add_records(found)
 
-    def _records(self) -> list[Record] | None:
+    def _records(self, history: _History) -> list[Record] | None:
         """Return the attempts since the settled time; None if nothing records them."""
-        if self.settings.accounting:
+        if history.accounting:
             return read_accounting(self.client.accounting(self.state.settled.now))
-        if self.settings.jobcomp is not None and self.settings.jobcomp.exists():
-            return read_jobcomp(complete_lines(self.settings.jobcomp), self.settings.zone)
+        if history.jobcomp is not None and history.jobcomp.is_file():
+            return read_jobcomp(complete_lines(history.jobcomp))
         return None
 
     def _order(self, tree: ShareTree, factors: dict[str, int]) -> Order:
@@ -285,6 +293,23 @@ class Bridge:
             if not cycle.failures:
                 self._sent.update(cycle.updates)
         return cycle
+
+
+def _history(configuration: Mapping[str, str]) -> _History:
+    """Return for how long, and where, Slurm records ended jobs.
+
+    Args:
+        configuration: Settings of slurmctld by name.
+
+    Raises:
+        ShapeError: MinJobAge has an unknown form.
+    """
+    age = configuration.get("MinJobAge", "").partition(" ")[0]
+    if not age.isdecimal():
+        raise ShapeError(f"scontrol show config: MinJobAge is {age!r}, not a number of seconds")
+    is_text_file = configuration.get("JobCompType", "") == "jobcomp/filetxt"
+    jobcomp = Path(configuration.get("JobCompLoc", "")) if is_text_file else None
+    return _History(float(age), keeps_accounting(configuration), jobcomp)
 
 
 def _target(job: Job) -> str:

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterable, Iterator
-from datetime import tzinfo
 from itertools import groupby
 from typing import NamedTuple
 
@@ -95,15 +94,15 @@ def read_accounting(text: str) -> list[Record]:
     return _records(rows)
 
 
-def read_jobcomp(lines: Iterable[str], zone: tzinfo) -> list[Record]:
+def read_jobcomp(lines: Iterable[str]) -> list[Record]:
     """Read lines of the file that `jobcomp/filetxt` writes: a line for each ended attempt.
 
     The file has the allocated cores, but of other resources the requested amounts. For a job whose
-    size changed, the file does not tell the start. It then counts from the change.
+    size changed, the file does not tell the start. It then counts from the change. The file's times
+    are in the time zone of slurmctld, which must be that of this machine.
 
     Args:
         lines: Lines of the file.
-        zone: The time zone of slurmctld, in which the file has its times.
 
     Raises:
         ShapeError: A field is missing or has an unknown form.
@@ -115,8 +114,10 @@ def read_jobcomp(lines: Iterable[str], zone: tzinfo) -> list[Record]:
             start_text = fields["StartTime"]
             if start_text in NEVER:
                 continue
-            start = instant(start_text, zone, "StartTime")
-            end = instant(fields["EndTime"], zone, "EndTime")
+            start = instant(start_text, None, "StartTime")
+            end = instant(fields["EndTime"], None, "EndTime")
+            if end < start:  # clocks were set back in between
+                end = instant(fields["EndTime"], None, "EndTime", fold=1)
             # Tres has the requested resources. Of an exclusive node's cores, ProcCnt tells all.
             requested = quantities(fields["Tres"]).to_doubles()
             cores = number(fields["ProcCnt"], "ProcCnt")

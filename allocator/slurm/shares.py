@@ -109,12 +109,6 @@ class ShareTree:
         """Replace the resources that are shared."""
         self.tree.set_capacity(capacity)
 
-    def set_commitment(
-        self, path: UserPath, commitments: Mapping[str, float], others: float = 0.0
-    ) -> None:
-        """Replace the commitments of a node, as fractions of the capacity."""
-        self.tree.set_commitments(name_of(path), commitments, others)
-
     def inherit(self, memory: Memory) -> None:
         """Take over commitments, and the weights that operators have set, from a store."""
         self.tree.inherit(memory)

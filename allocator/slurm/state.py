@@ -156,20 +156,6 @@ class ClusterState:
             self._paths.clear()
             self.settled.set_weights(associations.weights(self.settings.user_key))
 
-    def restore(self, commitments: Mapping[UserPath, tuple[Mapping[str, float], float]]) -> None:
-        """Take over commitments from a store; they belong to the time at which the state began.
-
-        Args:
-            commitments: For each node: commitments by resource, and the commitment for other
-                resources.
-        """
-        for path in sorted(commitments, key=len):
-            self.settled.add(path)
-            self._known_users.add(path)
-            self._idle_since[path] = self.settled.now
-        for path, (by_resource, others) in commitments.items():
-            self.settled.set_commitment(path, by_resource, others)
-
     def inherit(self, memory: Memory) -> None:
         """Take over commitments and the weights of operators from a store.
 

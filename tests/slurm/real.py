@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 
@@ -10,15 +10,12 @@ from allocator.fairness.policies import create
 from allocator.slurm.bridge import Bridge, BridgeSettings, Cycle
 from allocator.slurm.client import SlurmClient
 from allocator.slurm.state import StateSettings
+from allocator.users.settings import DeclaredUser
 from frameworks.local_slurm.cluster import LocalSlurm, missing_programs
 from tests.slurm.separate import Held, commitments
 
 USERS = ("games", "man", "news")
 """Users that each Debian has; the jobs of the tests belong to them."""
-ZONE = datetime.now().astimezone().tzinfo
-"""The time zone of this machine, in which jobcomp writes its times."""
-
-
 ROOT = Path(os.environ["LONGSHARE_SLURM_ROOT"]) if "LONGSHARE_SLURM_ROOT" in os.environ else None
 """A folder with a Debian whose Slurm is tested. None: this machine's Slurm."""
 
@@ -32,14 +29,18 @@ def reason_to_skip(*, accounting: bool = False) -> str | None:
     return None
 
 
-def bridge_to(slurm: LocalSlurm, half_life: float, since: float, **changes: object) -> Bridge:
+def bridge_to(
+    slurm: LocalSlurm, half_life: float, since: float, declared: Iterable[str] = ()
+) -> Bridge:
     """Return a bridge that sets site factors, and settles changes after a minute."""
-    assert ZONE is not None
-    settings = {"dry_run": False, "nodes_every": 1.0, "jobcomp": slurm.jobcomp, "zone": ZONE}
-    state = StateSettings(create("sdrf", {"half_life": half_life}), lag=60.0)
+    state = StateSettings(
+        create("sdrf", {"half_life": half_life}),
+        lag=60.0,
+        declared=tuple(map(DeclaredUser, declared)),
+    )
     return Bridge(
         SlurmClient(slurm.environment, timeout=20.0),
-        BridgeSettings(state, **(settings | changes)),  # type: ignore[arg-type]
+        BridgeSettings(state, dry_run=False, nodes_every=1.0),
         since,
     )
 
@@ -81,7 +82,7 @@ def from_jobcomp(
 
 
 def _seconds(text: str) -> float:
-    return datetime.fromisoformat(text).replace(tzinfo=ZONE).timestamp()
+    return datetime.fromisoformat(text).timestamp()  # in the time zone of this machine
 
 
 def _mebibytes(text: str) -> float:

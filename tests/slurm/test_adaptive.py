@@ -28,8 +28,7 @@ pytestmark = [
 def test_newcomers_lead_and_commitments_decay_on_a_real_slurm(tmp_path: Path) -> None:
     with LocalSlurm(tmp_path / "slurm", root=ROOT) as slurm:
         began = float(int(time.time()))
-        bridge = bridge_to(slurm, HALF_LIFE, began)
-        bridge.state.restore({(user,): ({}, 0.0) for user in USERS})
+        bridge = bridge_to(slurm, HALF_LIFE, began, USERS)
         cores, commitments = play(slurm, bridge)
         for user in USERS:
             slurm.run("scancel", f"--user={user}")

@@ -34,8 +34,7 @@ def test_commitments_equal_those_of_the_records_after_failures_and_jobs_of_all_k
     with LocalSlurm(tmp_path / "slurm", SETTINGS, ROOT) as slurm:
         began = float(int(time.time()))
         users = dict.fromkeys((*PLAIN, SPECIAL), began)
-        bridge = bridge_to(slurm, HALF_LIFE, began, min_job_age=10.0)
-        bridge.state.restore({(user,): ({}, 0.0) for user in users})
+        bridge = bridge_to(slurm, HALF_LIFE, began, users)
         bridge.poll()
         special = submit_all_kinds(slurm)
         poll_until(bridge, lambda _: special.keys() <= running(bridge, special), 20.0)
@@ -64,12 +63,11 @@ def test_commitments_equal_those_of_the_records_after_failures_and_jobs_of_all_k
         # Longshare is killed. It comes back from stored commitments after Slurm has forgotten jobs.
         bridge.state.settle(bridge.state.observed - 5.0)
         stored = bridge.state.settled
-        since = stored.now
-        commitments = {path: stored.commitments(path) for path in stored.users()}
+        since, memory = stored.now, stored.tree.memory()
         observed = bridge.state.findings
         time.sleep(14.0)
-        bridge = bridge_to(slurm, HALF_LIFE, since, min_job_age=10.0)
-        bridge.state.restore(commitments)
+        bridge = bridge_to(slurm, HALF_LIFE, since, users)
+        bridge.state.inherit(memory)
         bridge.poll()
 
         fail_node(slurm, bridge)

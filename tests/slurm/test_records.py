@@ -1,6 +1,7 @@
 """Attempts from sacct and jobcomp, with the peculiarities of both."""
 
-from datetime import UTC
+import time
+from collections.abc import Iterator
 
 import pytest
 
@@ -23,6 +24,16 @@ JOBCOMP = (
     "TimeLimit=60 StartTime=1970-01-01T00:01:40 EndTime=1970-01-01T00:02:00 NodeList=n1 NodeCnt=1 "
     "ProcCnt=40 WorkDir=/ Tres=cpu=1,mem=60000M,node=1 Account= QOS= SubmitTime=1970-01-01T00:01:00"
 )
+
+
+@pytest.fixture
+def berlin(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Change the time zone of this process to one that sets its clocks back on 26 October 2025."""
+    with monkeypatch.context() as changed:
+        changed.setenv("TZ", "Europe/Berlin")
+        time.tzset()
+        yield
+    time.tzset()
 
 
 def cores(number: int, mem: int) -> Quantities:
@@ -57,10 +68,27 @@ def test_jobs_that_never_started_are_no_attempts_and_running_ones_have_no_end() 
     assert (record.job, record.attempt.end) == (8, None)
 
 
+@pytest.mark.usefixtures("berlin")
 def test_jobcomp_tells_allocated_cores_and_otherwise_requested_resources() -> None:
-    (record,) = read_jobcomp([JOBCOMP], UTC)
+    (record,) = read_jobcomp([JOBCOMP.replace("T00:", "T01:")])
     assert record.attempt == Attempt(100.0, [Step(100.0, cores(40, 60000))], [], 120.0)
     assert (record.job, record.user, record.account) == (5, "games", "")
+
+
+@pytest.mark.usefixtures("berlin")
+@pytest.mark.parametrize(
+    ("start", "end", "seconds"),
+    [
+        ("2025-10-25T23:30:00", "2025-10-26T04:30:00", 6 * 3600.0),
+        ("2025-10-26T02:50:00", "2025-10-26T02:10:00", 20 * 60.0),
+        ("2026-03-29T01:30:00", "2026-03-29T03:30:00", 3600.0),
+    ],
+)
+def test_jobcomp_is_read_with_the_changes_of_clocks(start: str, end: str, seconds: float) -> None:
+    line = JOBCOMP.replace("1970-01-01T00:01:40", start).replace("1970-01-01T00:02:00", end)
+    (record,) = read_jobcomp([line])
+    assert record.attempt.end is not None
+    assert record.attempt.end - record.attempt.start == seconds
 
 
 @pytest.mark.parametrize(
@@ -78,4 +106,4 @@ def test_an_unknown_form_of_the_accounting_is_an_error(text: str, message: str) 
 
 def test_a_missing_field_of_jobcomp_is_an_error_that_names_it() -> None:
     with pytest.raises(ShapeError, match="the field ProcCnt is missing"):
-        read_jobcomp([JOBCOMP.replace("ProcCnt=40 ", "")], UTC)
+        read_jobcomp([JOBCOMP.replace("ProcCnt=40 ", "")])

@@ -2,7 +2,6 @@
 
 import os
 from dataclasses import fields
-from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, Self
 
@@ -127,8 +126,6 @@ class SlurmConfig(SharedConfig):
                 DeclaredUser(user.name, user.weight, user.commitment) for user in users.declared
             ),
         )
-        zone = datetime.now().astimezone().tzinfo
-        assert zone is not None
         return BridgeSettings(
             state,
             dry_run=dry_run or section.dry_run,
@@ -137,7 +134,6 @@ class SlurmConfig(SharedConfig):
             ahead=section.ahead,
             tasks_ahead=section.tasks_ahead,
             updates=section.updates,
-            zone=zone,
         )
 
     def client(self) -> SlurmClient:

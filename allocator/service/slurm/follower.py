@@ -4,8 +4,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import dataclass, field
 
 import structlog
 
@@ -14,7 +13,6 @@ from allocator.service.slurm.config import SlurmConfig
 from allocator.service.slurm.starts import StartTrail
 from allocator.slurm.adapter import SlurmAdapter
 from allocator.slurm.bridge import Bridge, Cycle
-from allocator.slurm.checks import keeps_accounting
 from allocator.slurm.client import CommandError
 from allocator.slurm.jobs import ShapeError
 from allocator.slurm.shares import ShareTree
@@ -92,7 +90,7 @@ class SlurmFollower:
         self._every = config.slurm.every
         self._parts = parts
         self._loop = asyncio.get_running_loop()
-        self._configured = self._accounts_failed = False
+        self._accounts_failed = False
         memory, now = parts.memory, time.time()
         since = now if memory is None or not memory.time else min(memory.time, now)
         settings = config.bridge_settings(dry_run=dry_run)
@@ -107,7 +105,7 @@ class SlurmFollower:
         while not stop.is_set():
             started = time.monotonic()
             try:
-                cycle = await asyncio.to_thread(self._poll)
+                cycle = await asyncio.to_thread(self.bridge.poll)
             except Exception as error:  # noqa: BLE001 - Slurm goes on, and so does the next reading
                 self.contact.note_failure(error)
                 pause = min(2 * pause, _LONGEST_PAUSE)
@@ -129,27 +127,6 @@ class SlurmFollower:
         elif self._accounts_failed and not failure:
             _log.info("the tree of accounts is read again")
         self._accounts_failed = bool(failure)
-
-    def _poll(self) -> Cycle:
-        """Read Slurm's configuration before the first reading, then read Slurm once."""
-        if not self._configured:
-            self._configure(self.bridge.client.configuration())
-        return self.bridge.poll()
-
-    def _configure(self, configuration: dict[str, str]) -> None:
-        """Adapt the bridge to Slurm's own settings: what Slurm remembers, and for how long."""
-        jobcomp = Path(configuration.get("JobCompLoc", ""))
-        is_text_file = configuration.get("JobCompType", "") == "jobcomp/filetxt"
-        age = configuration.get("MinJobAge", "").partition(" ")[0]
-        if not age.isdecimal():
-            raise ShapeError(f"scontrol show config: MinJobAge is {age!r}, not a number of seconds")
-        self.bridge.settings = replace(
-            self.bridge.settings,
-            accounting=keeps_accounting(configuration),
-            jobcomp=jobcomp if is_text_file and jobcomp.is_file() else None,
-            min_job_age=float(age),
-        )
-        self._configured = True
 
     def _apply(self, change: Callable[[], ShareTree]) -> ShareTree:
         """Run a change of the state in the event loop's thread; called by the polling thread."""
