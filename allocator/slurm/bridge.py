@@ -16,7 +16,7 @@ from allocator.slurm.order import Order, order_jobs
 from allocator.slurm.reasons import ReasonGroup, group_of
 from allocator.slurm.records import Record, read_accounting, read_jobcomp
 from allocator.slurm.shares import ShareTree
-from allocator.slurm.state import ClusterState, Observation, StateSettings
+from allocator.slurm.state import ClusterState, JobKey, Observation, StateSettings
 from allocator.slurm.timelines import Correction
 from allocator.slurm.users import Associations, read_associations
 
@@ -229,7 +229,7 @@ class Bridge:
                     state.findings.corrections.append(Correction(record.job, start, now, reason))
                 continue
             path = state.path(record.user, record.account)
-            found.append((record.job, path, record.attempt))
+            found.append((JobKey(record.job, record.user), path, record.attempt))
             if not record.exact and (record.attempt.end or now) > state.settled.now:
                 attempt = record.attempt
                 reason = "the times of suspensions and changes of size"

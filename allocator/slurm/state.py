@@ -87,12 +87,23 @@ class Findings:
     """Intervals in which jobs may have started and ended without being seen."""
 
 
+class JobKey(NamedTuple):
+    """Identity of a job. After a crash, slurmctld may give a number to a job of another user."""
+
+    number: int
+    user: str
+    """The user of the system to which the job belongs."""
+
+
+_NO_JOB = JobKey(0, "")
+
+
 class _Change(NamedTuple):
     """A change of the pools at a time. Changes at one time are applied in the order of `rank`."""
 
     time: float
     rank: int
-    job: int
+    job: JobKey
     user: UserPath
     before: Quantities
     after: Quantities
@@ -141,12 +152,12 @@ class ClusterState:
         self._joining: dict[UserPath, float] = {}
         """Users that are not settled, and the time from which they are known."""
         self._known_users: set[UserPath] = set()
-        self._timelines: dict[int, JobTimeline] = {}
-        self._held: dict[int, tuple[UserPath, Quantities]] = {}
+        self._timelines: dict[JobKey, JobTimeline] = {}
+        self._held: dict[JobKey, tuple[UserPath, Quantities]] = {}
         """User and resources of each job that holds resources in the settled pools."""
-        self._unsettled: set[int] = set()
+        self._unsettled: set[JobKey] = set()
         """Jobs with changes that are not settled."""
-        self._last: dict[int, SeenJob] = {}
+        self._last: dict[JobKey, SeenJob] = {}
         self._idle_since: dict[UserPath, float] = {}
 
     def set_associations(self, associations: Associations) -> None:
@@ -177,64 +188,65 @@ class ClusterState:
             seen.job.number
             for seen in jobs
             if seen.job.started is not None
-            and (seen.job.ended is None or self._last.get(seen.job.number) != seen)
-            and (
-                self._timelines.get(seen.job.number) or JobTimeline(seen.job.number, ())
-            ).needs_detail(seen.job, seen.ran, now)
+            and (seen.job.ended is None or self._last.get(_key(seen)) != seen)
+            and (self._timelines.get(_key(seen)) or JobTimeline(seen.job.number, ())).needs_detail(
+                seen.job, seen.ran, now
+            )
         ]
 
-    def vanished(self, jobs: Iterable[SeenJob]) -> list[int]:
+    def vanished(self, jobs: Iterable[SeenJob]) -> list[JobKey]:
         """Return the jobs that held resources when last seen, and that a reading does not show."""
-        present = {seen.job.number for seen in jobs}
+        present = set(map(_key, jobs))
         return [
-            number
-            for number, seen in self._last.items()
-            if number not in present and number in self._timelines and self._timelines[number].open
+            job
+            for job in self._last
+            if job not in present and job in self._timelines and self._timelines[job].open
         ]
 
-    def add_records(self, records: Iterable[tuple[int, UserPath, Attempt]]) -> None:
+    def add_records(self, records: Iterable[tuple[JobKey, UserPath, Attempt]]) -> None:
         """Take over attempts from the accounting (`sacct` or jobcomp) that were not seen.
 
         Args:
-            records: For each attempt: the job's id, and its user.
+            records: For each attempt: the job, and the user that its resources count for.
         """
-        for number, user, attempt in records:
+        for job, user, attempt in records:
             if attempt.end is not None and attempt.end <= self.settled.now:
                 continue
-            timeline = self._timelines.get(number)
+            timeline = self._timelines.get(job)
             if timeline is None:
-                timeline = self._timelines[number] = JobTimeline(number, user)
+                timeline = self._timelines[job] = JobTimeline(job.number, user)
             self._join(user, attempt.start)
             timeline.add(attempt)
-            self._unsettled.add(number)
+            self._unsettled.add(job)
 
     def observe(self, observation: Observation) -> None:
         """Take over what a reading of Slurm showed, then settle everything older than the lag."""
         now = observation.now
         if observation.nodes is not None:
             self._observe_nodes(observation.nodes, now)
-        for number in self.vanished(observation.jobs):
-            timeline = self._timelines[number]
-            timeline.close(self.observed)
-            self._unsettled.add(number)
-            self.findings.lost.append(Correction(number, self.observed, now, "the end of the job"))
+        for vanished in self.vanished(observation.jobs):
+            self._timelines[vanished].close(self.observed)
+            self._unsettled.add(vanished)
+            lost = Correction(vanished.number, self.observed, now, "the end of the job")
+            self.findings.lost.append(lost)
         last, self._last = self._last, {}
         self.pending = []
         self.running = self.starts = 0
         for seen in observation.jobs:
             job = seen.job
-            self._last[job.number] = seen
+            key = _key(seen)
+            self._last[key] = seen
             if job.pending:
                 self.pending.append(seen)
             elif job.ended is None and job.started is not None:
                 self.running += 1
                 self.starts += job.started > self.observed
-            before = last.get(job.number)
+            before = last.get(key)
             if before is None or before.job is not job or job.number in observation.details:
                 self._observe_job(seen, observation.details.get(job.number), now)
-        for number in last.keys() - self._last.keys() - self._unsettled:
-            if number not in self._held:
-                self._timelines.pop(number, None)
+        for former in last.keys() - self._last.keys() - self._unsettled:
+            if former not in self._held:
+                self._timelines.pop(former, None)
         self.observed = now
         self.settle(now - self.settings.lag)
         self._waiting = {self.path_of(seen) for seen in self.pending}
@@ -258,9 +270,9 @@ class ClusterState:
         self._global = [change for change in self._global if change.time > until]
         self._joining = {user: time for user, time in self._joining.items() if time > until}
         self._unsettled -= settled
-        for number in settled:
-            if number not in self._last and number not in self._held:
-                self._timelines.pop(number, None)
+        for job in settled:
+            if job not in self._last and job not in self._held:
+                self._timelines.pop(job, None)
         self.settled.advance(until)
         self.settled.count_users()
         self._forget(until)
@@ -295,7 +307,7 @@ class ClusterState:
         """Return the users with jobs: pending, running, or with changes that are not settled."""
         busy = {self.path_of(seen) for seen in self._last.values()}
         busy |= {user for user, _ in self._held.values()}
-        return busy | {self._timelines[number].user for number in self._unsettled}
+        return busy | {self._timelines[job].user for job in self._unsettled}
 
     def forget(self, paths: Iterable[UserPath]) -> None:
         """Let users without jobs be unknown until their next job."""
@@ -321,26 +333,26 @@ class ClusterState:
                 time = self.settled.now
             self._capacity = capacity
             self.capacities.append((time, capacity))
-            self._global.append(_Change(time, _CAPACITY, 0, (), NOTHING, capacity))
+            self._global.append(_Change(time, _CAPACITY, _NO_JOB, (), NOTHING, capacity))
         self.nodes = {node.name: node for node in nodes}
 
     def _observe_job(self, seen: SeenJob, detail: JobDetail | None, now: float) -> None:
-        job = seen.job
+        job, key = seen.job, _key(seen)
         user = self.path_of(seen)
         self._join(user, min(job.submitted, now))
-        timeline = self._timelines.get(job.number)
+        timeline = self._timelines.get(key)
         if timeline is None:
             if job.started is None and not job.restarts:
                 return
             if job.ended is not None and job.ended <= self.settled.now:
                 return
-            timeline = self._timelines[job.number] = JobTimeline(job.number, user, job.submitted)
+            timeline = self._timelines[key] = JobTimeline(job.number, user, job.submitted)
             if job.submitted <= self._began:
                 timeline.restarts = job.restarts  # the earlier attempts do not count
         elif not timeline.attempts:
             timeline.user = user
         self.findings.corrections += timeline.update(job, detail, now)
-        self._unsettled.add(job.number)
+        self._unsettled.add(key)
 
     def _join(self, user: UserPath, time: float) -> None:
         """Make a user known from a time on, or from the settled time if that is later."""
@@ -350,7 +362,7 @@ class ClusterState:
         elif time < self._joining.get(user, -math.inf):
             self._joining[user] = max(time, self.settled.now)
 
-    def _changes(self, until: float) -> tuple[list[_Change], set[int]]:
+    def _changes(self, until: float) -> tuple[list[_Change], set[JobKey]]:
         """Return the changes after the settled time and up to a time, in order.
 
         Returns:
@@ -359,15 +371,15 @@ class ClusterState:
         since = self.settled.now
         changes = [change for change in self._global if change.time <= until]
         changes += [
-            _Change(time, _JOIN, 0, user, NOTHING, NOTHING)
+            _Change(time, _JOIN, _NO_JOB, user, NOTHING, NOTHING)
             for user, time in self._joining.items()
             if time <= until
         ]
         settled = set()
-        for number in self._unsettled:
-            timeline = self._timelines[number]
+        for job in self._unsettled:
+            timeline = self._timelines[job]
             user = timeline.user
-            held = self._held.get(number, (user, NOTHING))[1]
+            held = self._held.get(job, (user, NOTHING))[1]
             steps = timeline.steps()
             now_held = NOTHING
             for step in steps:
@@ -375,14 +387,14 @@ class ClusterState:
                     break
                 now_held = step.quantities
             if now_held != held:  # seen too late, or a new start of the state
-                changes.append(_change(since, number, user, held, now_held))
+                changes.append(_change(since, job, user, held, now_held))
                 held = now_held
             for step in steps:
                 if since < step.time <= until and step.quantities != held:
-                    changes.append(_change(step.time, number, user, held, step.quantities))
+                    changes.append(_change(step.time, job, user, held, step.quantities))
                     held = step.quantities
             if not steps or steps[-1].time <= until:
-                settled.add(number)
+                settled.add(job)
         changes.sort(key=lambda change: change[:3])
         return changes, settled
 
@@ -400,7 +412,7 @@ class ClusterState:
         """Record a change that is applied at the settled time, because it was seen too late."""
         steps = [step.time for step in self._timelines[change.job].steps()]
         true_time = max((time for time in steps if time <= change.time), default=change.time)
-        late = LateChange(change.job, change.user, true_time, change.time)
+        late = LateChange(change.job.number, change.user, true_time, change.time)
         self.findings.late.append(late)
 
     def _forget(self, now: float) -> None:
@@ -420,7 +432,11 @@ class ClusterState:
             self._idle_since.pop(user, None)
 
 
+def _key(seen: SeenJob) -> JobKey:
+    return JobKey(seen.job.number, seen.job.user)
+
+
 def _change(
-    time: float, job: int, user: UserPath, before: Quantities, after: Quantities
+    time: float, job: JobKey, user: UserPath, before: Quantities, after: Quantities
 ) -> _Change:
     return _Change(time, _ALLOCATE if after else _RELEASE, job, user, before, after)

@@ -144,13 +144,16 @@ class JobTimeline:
         if job.restarts > self.restarts + (self._current is not None):
             reason = "attempts that were requeued before they were seen"
             corrections.append(Correction(self.number, self.since, job.submitted, reason))
-        requeued = self.open
-        if requeued and requeued.pauses and job.restarts > self.restarts:
+        latest = self.open
+        if latest and latest.pauses and job.restarts > self.restarts:
             reason = "the end of a suspension before the job was requeued"
-            if requeued.pauses[-1][1] is None:
-                begin = requeued.pauses[-1][0]
+            if latest.pauses[-1][1] is None:
+                begin = latest.pauses[-1][0]
                 corrections.append(Correction(self.number, begin, job.submitted, reason))
         if job.started is None:
+            if latest is not None and job.restarts == self.restarts:
+                reason = "a start that slurmctld forgot when it crashed"
+                corrections.append(Correction(self.number, latest.start, now, reason))
             self.close(min(job.submitted, now))
             self.restarts = job.restarts
             return corrections

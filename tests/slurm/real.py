@@ -1,10 +1,12 @@
 """A real Slurm for tests: the bridge to it, and commitments from its records alone."""
 
+import math
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
+from typing import TypeAlias
 
 from allocator.fairness.policies import create
 from allocator.slurm.bridge import Bridge, BridgeSettings, Cycle
@@ -16,6 +18,8 @@ from tests.slurm.separate import Held, commitments
 
 USERS = ("games", "man", "news")
 """Users that each Debian has; the jobs of the tests belong to them."""
+Start: TypeAlias = tuple[str, float]
+"""A start: the job's number, and the time in seconds since 1970."""
 ROOT = Path(os.environ["LONGSHARE_SLURM_ROOT"]) if "LONGSHARE_SLURM_ROOT" in os.environ else None
 """A folder with a Debian whose Slurm is tested. None: this machine's Slurm."""
 
@@ -59,26 +63,52 @@ def from_jobcomp(
     known: Mapping[str, float],
     capacities: Sequence[tuple[float, Mapping[str, float]]],
     half_life: float,
+    *,
     until: float,
+    more: Iterable[Held] = (),
 ) -> dict[str, dict[str, float]]:
-    """Compute commitments from the file of jobcomp alone.
+    """Compute commitments from the file of jobcomp, and from allocations that it does not have.
 
     Users that are not known from an earlier time count from their first submission.
     """
-    held: dict[tuple[str, float], Held] = {}
     joined = dict(known)
-    for line in file.read_text().splitlines():
-        fields = dict(part.split("=", 1) for part in line.split(" ") if "=" in part)
+    held: dict[Start, Held] = {}
+    for fields in _lines(file):
         user = fields["UserId"].split("(")[0]
         joined[user] = min(joined.get(user, until), _seconds(fields["SubmitTime"]))
-        amounts = dict(part.split("=") for part in fields["Tres"].split(","))
-        resources = {"cpus": float(fields["ProcCnt"]), "mem": _mebibytes(amounts["mem"])}
+        resources = _amounts(fields["Tres"]) | {"cpus": float(fields["ProcCnt"])}
         start, end = _seconds(fields["StartTime"]), _seconds(fields["EndTime"])
         # A controller that crashed has forgotten the end, so the job ends once more.
         attempt = held.get((fields["JobId"], start))
         latest = end if attempt is None else max(attempt.end, end)
         held[fields["JobId"], start] = Held(user, start, latest, resources)
-    return commitments(held.values(), joined, capacities, half_life, until)
+    return commitments([*held.values(), *more], joined, capacities, half_life, until)
+
+
+def shown_as_running(slurm: LocalSlurm) -> dict[Start, Held]:
+    """Return what squeue shows of running jobs: user and resources of each, without an end."""
+    columns = ("jobid", "username", "starttime", "tres-alloc")
+    form = f"--Format={','.join(f'{name}:|' for name in columns)}"
+    shown = {}
+    for line in slurm.run("squeue", "--noheader", "--states=RUNNING", form).splitlines():
+        job, user, start, resources = line.split("|")[: len(columns)]
+        shown[job, _seconds(start)] = Held(user, _seconds(start), math.inf, _amounts(resources))
+    return shown
+
+
+def recorded_starts(file: Path) -> set[Start]:
+    """Return the starts that the file of jobcomp has."""
+    return {(fields["JobId"], _seconds(fields["StartTime"])) for fields in _lines(file)}
+
+
+def _lines(file: Path) -> Iterator[dict[str, str]]:
+    for line in file.read_text().splitlines():
+        yield dict(part.split("=", 1) for part in line.split(" ") if "=" in part)
+
+
+def _amounts(text: str) -> dict[str, float]:
+    amounts = dict(part.split("=") for part in text.split(","))
+    return {"cpus": float(amounts["cpu"]), "mem": _mebibytes(amounts["mem"])}
 
 
 def _seconds(text: str) -> float:

@@ -38,7 +38,7 @@ def test_newcomers_lead_and_commitments_decay_on_a_real_slurm(tmp_path: Path) ->
         bridge.poll()
         bridge.state.settle(until)
         expected = from_jobcomp(
-            slurm.jobcomp, dict.fromkeys(USERS, began), [(began, CAPACITY)], HALF_LIFE, until
+            slurm.jobcomp, dict.fromkeys(USERS, began), [(began, CAPACITY)], HALF_LIFE, until=until
         )
     findings = bridge.state.findings
     assert (findings.late, findings.corrections, findings.lost) == ([], [], [])

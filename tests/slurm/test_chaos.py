@@ -1,6 +1,7 @@
 """Commitments stay exact on a real Slurm: failures of either side, and jobs of all kinds."""
 
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,17 @@ from allocator.slurm.bridge import Bridge, Cycle
 from allocator.slurm.client import CommandError
 from frameworks.local_slurm.cluster import LocalSlurm
 from frameworks.local_slurm.configuration import NodeGroup, SlurmSettings
-from tests.slurm.real import ROOT, bridge_to, from_jobcomp, poll_until, reason_to_skip
+from tests.slurm.real import (
+    ROOT,
+    Start,
+    bridge_to,
+    from_jobcomp,
+    poll_until,
+    reason_to_skip,
+    recorded_starts,
+    shown_as_running,
+)
+from tests.slurm.separate import Held
 
 HALF_LIFE = 15.0
 PLAIN = ("games", "man", "news")
@@ -39,26 +50,21 @@ def test_commitments_equal_those_of_the_records_after_failures_and_jobs_of_all_k
         special = submit_all_kinds(slurm)
         poll_until(bridge, lambda _: special.keys() <= running(bridge, special), 20.0)
 
-        # A resize and a suspension, and a requeued job that starts again.
-        slurm.run("scontrol", "update", f"jobid={special['resized']}", "numnodes=1")
-        slurm.run("scontrol", "suspend", str(special["suspended"]))
-        slurm.run("scontrol", "requeue", str(special["requeued"]))
-        bridge.poll()
-        time.sleep(2.0)
-        slurm.run("scontrol", "resume", str(special["suspended"]))
-        bridge.poll()
+        change_jobs(slurm, bridge, special)
 
         # The controller is killed, and comes back after jobs have ended. It saves its state after
-        # at most five seconds; what is newer is lost, also the ids of jobs.
+        # at most five seconds; what is newer is lost: ends, starts, and the ids of jobs.
         for _ in range(6):
             bridge.poll()
             time.sleep(1.0)
+        before_crash = shown_as_running(slurm)
         slurm.kill_controller()
         with pytest.raises(CommandError):
             bridge.poll()
         time.sleep(3.0)
         slurm.start_controller()
         bridge.poll()
+        returned = time.time()
 
         # Longshare is killed. It comes back from stored commitments after Slurm has forgotten jobs.
         bridge.state.settle(bridge.state.observed - 5.0)
@@ -78,17 +84,21 @@ def test_commitments_equal_those_of_the_records_after_failures_and_jobs_of_all_k
         until = float(int(time.time()))
         bridge.poll()
         bridge.state.settle(until)
-        expected = from_jobcomp(slurm.jobcomp, users, capacities(bridge, began), HALF_LIFE, until)
+        forgotten = forgotten_starts(before_crash, slurm.jobcomp, returned)
+        records = (slurm.jobcomp, users, capacities(bridge, began), HALF_LIFE)
+        least = from_jobcomp(*records, until=until)
+        most = from_jobcomp(*records, until=until, more=forgotten)
     assert not observed.late
     assert not bridge.state.findings.late
     assert not bridge.state.findings.lost
     settled = bridge.state.settled
     for user in PLAIN:
-        ours = settled.commitments((user,))[0]
-        assert ours == pytest.approx(expected[user], abs=1e-9), user
-    # jobcomp knows no suspension, and the start of a job whose size changed; see docs/slurm.md.
+        for resource, ours in settled.commitments((user,))[0].items():
+            low, high = least[user].get(resource, 0.0), most[user].get(resource, 0.0)
+            assert low - 1e-9 <= ours <= high + 1e-9, (user, resource, forgotten)
+    # jobcomp knows no suspension, and the start of a job whose size changed; see slurm-order.md.
     ours = settled.commitments((SPECIAL,))[0]
-    assert ours["cpus"] == pytest.approx(expected[SPECIAL]["cpus"], abs=0.03)
+    assert ours["cpus"] == pytest.approx(least[SPECIAL]["cpus"], abs=0.03)
 
 
 def submit_all_kinds(slurm: LocalSlurm) -> dict[str, int]:
@@ -102,7 +112,8 @@ def submit_all_kinds(slurm: LocalSlurm) -> dict[str, int]:
     slurm.submit("--cpus-per-task=4", "--mem=400", "--array=1-20%8", user="games", script=short)
     slurm.submit("--cpus-per-task=8", "--mem-per-cpu=100", "--array=1-30", user="man", script=short)
     slurm.submit("--partition=half,main", "--exclusive", user="news", script=short)
-    slurm.submit("--ntasks=2", "--mem=10", ":", "--ntasks=9", "--mem=20", user="news", script=short)
+    component = ("--nodes=1", "--mem=10")  # jobcomp does not tell the memory on several nodes
+    slurm.submit("--ntasks=2", *component, ":", "--ntasks=9", *component, user="news", script=short)
     held = slurm.submit("--hold", user="games", script=short)
     slurm.submit(f"--dependency=afterok:{held}", user="man", script=short)
     slurm.submit("--begin=now+1hour", user="man", script=short)
@@ -111,6 +122,28 @@ def submit_all_kinds(slurm: LocalSlurm) -> dict[str, int]:
     slurm.submit(*on_n4, "--cpus-per-task=5", user="games", script=long)
     slurm.submit("--nodelist=n4", "--mem=100", "--requeue", user="man", script=long)
     return changed
+
+
+def change_jobs(slurm: LocalSlurm, bridge: Bridge, special: dict[str, int]) -> None:
+    """Resize a job, suspend and resume another one, and requeue a job that then starts again."""
+    slurm.run("scontrol", "update", f"jobid={special['resized']}", "numnodes=1")
+    slurm.run("scontrol", "suspend", str(special["suspended"]))
+    slurm.run("scontrol", "requeue", str(special["requeued"]))
+    bridge.poll()
+    time.sleep(2.0)
+    slurm.run("scontrol", "resume", str(special["suspended"]))
+    bridge.poll()
+
+
+def forgotten_starts(before_crash: dict[Start, Held], jobcomp: Path, until: float) -> list[Held]:
+    """Return the starts that squeue showed before a crash, and that jobcomp does not have.
+
+    The controller had not saved these starts. It later started the same jobs once more, and a node
+    refuses a job that still runs there. So the two sources differ about the time in between: at
+    most all of it counts.
+    """
+    starts = recorded_starts(jobcomp)
+    return [replace(held, end=until) for start, held in before_crash.items() if start not in starts]
 
 
 def fail_node(slurm: LocalSlurm, bridge: Bridge) -> None:

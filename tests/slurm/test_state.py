@@ -1,6 +1,7 @@
 """Commitments are exact, however late and however rarely Slurm is read."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -10,6 +11,7 @@ from allocator.fairness.policies import create
 from allocator.fairness.pool import Pool
 from allocator.fairness.quantities import Quantities
 from allocator.slurm.jobs import ClusterNode
+from allocator.slurm.shares import ShareTree
 from allocator.slurm.state import ClusterState, Observation, StateSettings
 from allocator.slurm.timelines import Attempt, Step
 from tests.slurm.truth import TrueJob
@@ -119,6 +121,38 @@ def test_commitments_are_exact_or_the_state_tells_what_it_assumed(
     observe(state, jobs, now)
     if nothing_assumed(state):
         require_exact(state, jobs, now)
+
+
+def test_a_number_that_slurm_gives_to_another_users_job_counts_for_each_of_them() -> None:
+    """A controller that crashed has forgotten a job, and gives its number to the next one."""
+    state = ClusterState(StateSettings(POLICY, lag=LAG), 0.0)
+    forgotten = TrueJob(1, "ann", 1.0, [Attempt(2.0, [Step(2.0, cores(30))])])
+    second = TrueJob(1, "bob", 12.0, [Attempt(13.0, [Step(13.0, cores(8))])])
+    for now in (4.5, 6.5):
+        observe(state, [forgotten], now)
+    for now in (14.5, 16.5):
+        observe(state, [second], now)
+    assert [lost.job for lost in state.findings.lost] == [1]
+    for tree in (state.present(), settled_until(state, 16.5)):
+        held = {path[0]: tree.standing(path).allocation for path in tree.users()}
+        assert held == {"ann": Quantities(), "bob": cores(8)}
+    ended = TrueJob(1, "ann", 1.0, [replace(forgotten.attempts[0], end=6.5)])
+    require_exact(state, [ended, replace(second, number=2)], 16.5)
+
+
+def test_a_start_that_slurm_has_forgotten_does_not_count_and_is_reported() -> None:
+    state = ClusterState(StateSettings(POLICY, lag=LAG), 0.0)
+    waiting = TrueJob(1, "ann", 1.0)
+    observe(state, [replace(waiting, attempts=[Attempt(2.0, [Step(2.0, cores(30))])])], 4.5)
+    observe(state, [waiting], 8.5)
+    [correction] = state.findings.corrections
+    assert (correction.job, correction.since, correction.until) == (1, 2.0, 8.5)
+    require_exact(state, [waiting], 8.5)
+
+
+def settled_until(state: ClusterState, until: float) -> ShareTree:
+    state.settle(until)
+    return state.settled
 
 
 @settings(max_examples=10)
