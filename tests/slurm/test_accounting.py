@@ -68,9 +68,7 @@ def without_jobs(slurm: LocalSlurm) -> Iterator[None]:
 def bridge_to(slurm: LocalSlurm, key: UserKey, since: float | None = None) -> Bridge:
     """Return a bridge that reads the accounts at each poll, and the records of slurmdbd."""
     state = StateSettings(create("sdrf", {"half_life": HALF_LIFE}), key, lag=1.0)
-    settings = BridgeSettings(
-        state, accounts_every=0.0, nodes_every=0.0, accounting=True, min_job_age=MIN_JOB_AGE
-    )
+    settings = BridgeSettings(state, accounts_every=0.0, nodes_every=0.0)
     began = float(int(time.time())) if since is None else since
     return Bridge(SlurmClient(slurm.environment, timeout=20.0), settings, began)
 
