@@ -1,7 +1,7 @@
 """With a real slurmdbd: the tree of accounts, its shares, and jobs that only `sacct` remembers."""
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import pytest
 
@@ -10,6 +10,7 @@ from allocator.slurm.bridge import Bridge, BridgeSettings
 from allocator.slurm.client import CommandError, SlurmClient
 from allocator.slurm.state import StateSettings
 from allocator.slurm.users import UserKey
+from allocator.users.settings import DeclaredUser
 from frameworks.local_slurm.cluster import LocalSlurm
 from frameworks.local_slurm.configuration import NodeGroup, SlurmSettings
 from tests.slurm.real import ROOT, poll_until, reason_to_skip
@@ -65,9 +66,12 @@ def without_jobs(slurm: LocalSlurm) -> Iterator[None]:
         time.sleep(0.2)
 
 
-def bridge_to(slurm: LocalSlurm, key: UserKey, since: float | None = None) -> Bridge:
+def bridge_to(
+    slurm: LocalSlurm, key: UserKey, since: float | None = None, declared: Iterable[str] = ()
+) -> Bridge:
     """Return a bridge that reads the accounts at each poll, and the records of slurmdbd."""
-    state = StateSettings(create("sdrf", {"half_life": HALF_LIFE}), key, lag=1.0)
+    policy = create("sdrf", {"half_life": HALF_LIFE})
+    state = StateSettings(policy, key, lag=1.0, declared=tuple(map(DeclaredUser, declared)))
     settings = BridgeSettings(state, accounts_every=0.0, nodes_every=0.0)
     began = float(int(time.time())) if since is None else since
     return Bridge(SlurmClient(slurm.environment, timeout=20.0), settings, began)
@@ -144,20 +148,18 @@ def test_jobs_of_one_account_count_together_with_its_shares(slurm: LocalSlurm) -
 
 
 def test_jobs_of_an_outage_count_exactly_and_runaway_jobs_do_not(slurm: LocalSlurm) -> None:
-    bridge = bridge_to(slurm, "user")
+    bridge = bridge_to(slurm, "user", declared=USERS)
     began = bridge.state.settled.now
-    bridge.state.restore({(user,): ({}, 0.0) for user in USERS})
     slurm.submit("--cpus-per-task=6", "--mem=100", user="games", script="sleep 4")
     poll_until(bridge, lambda _: holding(bridge, {"games": 6}), 20.0)
-    stored = {path: bridge.state.settled.commitments(path) for path in bridge.state.settled.users()}
-    since = bridge.state.settled.now
+    stored, since = bridge.state.settled.tree.memory(), bridge.state.settled.now
     # The service is away. Slurm runs other jobs, and forgets all.
     slurm.submit("--cpus-per-task=8", "--mem=500", user="man", script="sleep 3")
     runaway = slurm.submit("--mem=50", user="man", script="true")
     time.sleep(MIN_JOB_AGE + 8.0)
     slurm.change_records(f"UPDATE trial_job_table SET time_end=0, state=1 WHERE id_job={runaway}")
-    bridge = bridge_to(slurm, "user", since)
-    bridge.state.restore(stored)
+    bridge = bridge_to(slurm, "user", since, USERS)
+    bridge.state.inherit(stored)
     bridge.poll()
     bridge.state.settle(bridge.state.observed)
     expected = from_sacct(slurm, began, bridge.state.settled.now)
