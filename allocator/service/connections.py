@@ -2,15 +2,17 @@
 
 gRPC limits the number of connections of a port, and rejects new connections at the limit. gRPC for
 Python cannot close a single connection. A regular scan of this process's sockets therefore finds
-the connections on which no call has been permitted. If one host, or all hosts together, have too
-many connections without any call, the scan closes the oldest. Among the newest of these
-connections, it first closes those on which the peer has sent nothing. A few connections with
+the connections on which no call has been permitted, and closes those that flood the service with
+data or refused calls. If one host, or all hosts together, have too many connections without any
+call, the scan closes the oldest. Among the newest of these
+connections, it first closes those on which the peer has sent nothing. A few connections with few
 refused calls stay open.
 """
 
 import os
 import socket
 import stat
+import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
@@ -33,6 +35,15 @@ ALL_UNPROVED = 1024
 ALL_REFUSED = 32
 """Maximum number of connections with only refused calls that a scan leaves open. Connections
 with the fewest refused calls stay."""
+MOST_REFUSED = 256
+"""Excess of a connection's refused over its permitted calls at which a scan closes it. gRPC does
+not limit the number of calls that a peer sends one after another."""
+MOST_RECEIVED = 2**20
+"""Bytes received on a connection without a permitted call at which a scan closes it.
+
+The service does not see most calls that their peer resets at once, but gRPC keeps them in memory. A
+TLS handshake takes at most about 100 kB, and a call that is not read 64 KiB.
+"""
 _STEP = 32
 """Descriptors examined in one cooperative step."""
 _DESCRIPTORS = "/proc/self/fd"
@@ -60,7 +71,7 @@ class _Calls:
 
     scan: int
     """Number of scans before the first call."""
-    permitted: bool = False
+    permitted: int = 0
     refused: int = 0
 
 
@@ -92,7 +103,7 @@ class Connections:
         calls = self._calls.get(name)
         if calls is None:
             calls = self._calls[name] = _Calls(self._scans)
-        calls.permitted |= permitted
+        calls.permitted += permitted
         calls.refused += not permitted
 
     def scan(self) -> Work[None]:
@@ -130,16 +141,25 @@ class Connections:
         Args:
             present: All open connections on the gRPC ports.
         """
+        useless = []
         refused = []
         unproved = defaultdict(list)
-        for connection in present:
+        for step, connection in enumerate(present):
+            if not step % _STEP:
+                yield
             calls = self._calls.get(connection.peer)
-            if calls is None:
-                unproved[host_of(connection.peer)].append(connection)
-            elif not calls.permitted:
+            if calls is not None and calls.refused - calls.permitted >= MOST_REFUSED:
+                useless.append(connection)
+            elif calls is not None and calls.permitted:
+                continue
+            elif _received(connection) >= MOST_RECEIVED:
+                useless.append(connection)
+            elif calls is not None:
                 refused.append((calls.refused, connection.number, connection))
+            else:
+                unproved[host_of(connection.peer)].append(connection)
         refused.sort(key=lambda entry: entry[:2])
-        useless = [connection for _, _, connection in refused[ALL_REFUSED:]]
+        useless.extend(connection for _, _, connection in refused[ALL_REFUSED:])
         limit = HOST_UNPROVED
         while limit > 1 and sum(min(len(host), limit) for host in unproved.values()) > ALL_UNPROVED:
             limit = limit * 3 // 4
@@ -200,11 +220,7 @@ class Connections:
         for step, connection in enumerate(connections):
             if not step % _STEP:
                 yield
-            silent = True
-            with suppress(OSError), _opened(connection.descriptor) as opened:
-                information = opened.getsockopt(socket.IPPROTO_TCP, _TCP_INFO, 256)
-                silent = not any(information[_BYTES_RECEIVED])
-            keys.append((not silent, connection.number, connection))
+            keys.append((_received(connection) > 0, connection.number, connection))
         ordered = [connection for _, _, connection in sorted(keys, key=lambda key: key[:2])]
         return oldest + ordered[: number - len(oldest)]
 
@@ -215,6 +231,14 @@ class Connections:
                 opened.shutdown(socket.SHUT_RDWR)
                 self._sockets[connection.inode] = None
                 self.closed += 1
+
+
+def _received(connection: _Connection) -> int:
+    """Return the number of bytes that the peer has sent; 0 if the connection is closed."""
+    with suppress(OSError), _opened(connection.descriptor) as opened:
+        information = opened.getsockopt(socket.IPPROTO_TCP, _TCP_INFO, 256)
+        return int.from_bytes(information[_BYTES_RECEIVED], sys.byteorder)
+    return 0
 
 
 def _descriptors() -> list[str]:

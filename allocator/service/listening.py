@@ -4,7 +4,13 @@ import os
 import socket
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    asynccontextmanager,
+    contextmanager,
+    suppress,
+)
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -19,7 +25,7 @@ from allocator.service.loop.cooperative import running_repeatedly
 from allocator.service.masters.sessions import Sessions
 from allocator.service.operators.admin import Admin
 from allocator.service.operators.request_limits import LARGEST_REQUEST, RequestLimits
-from allocator.service.rights import Rights
+from allocator.service.rights import Rights, UnknownMethods
 
 Handlers: TypeAlias = Callable[[grpc.aio.Server], None]
 """Function that adds a gRPC service to a server."""
@@ -40,6 +46,13 @@ SHARED_CALLS = 8
 """Maximum number of concurrent calls per connection on a port of masters and operators."""
 MASTER_CALLS = 4
 """Maximum number of concurrent calls per connection on a port of masters; a master needs one."""
+PENDING = 2**14
+"""Calls on one port that gRPC keeps until the service takes them. Beyond, gRPC cancels calls.
+
+gRPC also keeps calls that their peer has reset, with up to 5 kB each. Unless peers reset calls,
+the connections without a permitted call that scans leave open cannot reach the limit: on a port of
+masters those of all hosts, on a port of operators those of one host.
+"""
 LOOK_EVERY = 1.0
 """Minimum seconds between two checks whether the TLS files have changed."""
 LARGEST_HEADERS = 2048
@@ -81,6 +94,14 @@ async def listening(
     def limits(*, shared: bool) -> RequestLimits:
         return RequestLimits(rights, admin.orders.log_refusal, shared=shared)
 
+    def port(
+        name: str, address: str, handlers: list[Handlers], limits: RequestLimits | None = None
+    ) -> AbstractAsyncContextManager[int]:
+        return _port(section, name, address, [*handlers, unknown], limits)
+
+    def unknown(server: grpc.aio.Server) -> None:
+        server.add_generic_rpc_handlers((UnknownMethods(rights),))
+
     def masters(server: grpc.aio.Server) -> None:
         if sessions is not None:
             server.add_generic_rpc_handlers((sessions.handlers(),))
@@ -95,17 +116,17 @@ async def listening(
             running_repeatedly(connections.scan, SCAN_EVERY, rest=SCAN_REST)
         )
         if section.operators is None:
-            shared_port = _port(
-                section, "address", section.address, [masters, operators], limits(shared=True)
+            shared_port = port(
+                "address", section.address, [masters, operators], limits(shared=True)
             )
             ports.add(await stack.enter_async_context(shared_port))
         else:
             operator_limits = limits(shared=False)
-            for port in (
-                _port(section, "address", section.address, [masters]),
-                _port(section, "operators", section.operators, [operators], operator_limits),
+            for served in (
+                port("address", section.address, [masters]),
+                port("operators", section.operators, [operators], operator_limits),
             ):
-                ports.add(await stack.enter_async_context(port))
+                ports.add(await stack.enter_async_context(served))
         yield
 
 
@@ -133,8 +154,6 @@ async def _port(
         ConfigError: the address or a TLS file cannot be used.
     """
     calls = CALLS if name == "operators" else MASTER_CALLS if limits is None else SHARED_CALLS
-    # Beyond these, gRPC cancels calls of all peers, also those of a new master.
-    pending = CONNECTIONS * calls
     largest = section.largest_message if name == "address" else LARGEST_REQUEST
     server = grpc.aio.server(
         interceptors=[] if limits is None else [limits],
@@ -151,8 +170,8 @@ async def _port(
             ("grpc.max_connection_idle_ms", round(IDLE * 1000)),
             ("grpc.max_allowed_incoming_connections", CONNECTIONS),
             ("grpc.max_concurrent_streams", calls),
-            ("grpc.server.max_pending_requests", pending),
-            ("grpc.server.max_pending_requests_hard_limit", 2 * pending),
+            ("grpc.server.max_pending_requests", PENDING),
+            ("grpc.server.max_pending_requests_hard_limit", PENDING + PENDING // 4),
             ("grpc.http2.bdp_probe", 0),  # at most 64 KiB are sent to a stream that is not read
             ("grpc.compression_enabled_algorithms_bitset", _NO_COMPRESSION),
         ],

@@ -5,13 +5,14 @@ import pwd
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from fnmatch import translate
 from itertools import islice
 from typing import Any, Literal
 
 import grpc
 import structlog
+from typing_extensions import override
 
 from allocator.formatting import shortened
 from allocator.service.config import RightsSection
@@ -193,3 +194,30 @@ class Rights:
             context.set_code(grpc.StatusCode.PERMISSION_DENIED)
             context.set_details(refusal)
         return refusal
+
+
+class UnknownMethods(grpc.GenericRpcHandler):
+    """Answers calls of unknown methods with UNIMPLEMENTED, and reports them as refused calls.
+
+    gRPC's own answer to such calls names no peer, so floods of them would count nowhere. Register
+    this handler after all others.
+
+    Args:
+        rights: The rights of peers, whose `observe` receives each call.
+    """
+
+    def __init__(self, rights: Rights) -> None:
+        self._rights = rights
+        self._handler = grpc.stream_stream_rpc_method_handler(self._refuse)
+
+    @override
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
+        """Return the handler for any method."""
+        return self._handler
+
+    async def _refuse(self, _requests: object, context: _Context) -> AsyncIterator[None]:
+        self._rights.observe(context.peer(), False)
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details("this port has no such method; check the port and the client's version")
+        for reply in ():
+            yield reply

@@ -91,6 +91,31 @@ def test_of_connections_with_refused_calls_only_those_with_the_fewest_stay(
     assert peers.scan() == [1, 2]
 
 
+def test_connections_with_too_many_more_refused_than_permitted_calls_are_closed(
+    peers: Peers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MOST_REFUSED", 3)
+    calls = {"few": "rr", "many": "rrr", "reader": "prrr", "flooding reader": "prrrr"}
+    for outcomes in calls.values():
+        name = peers.connect()
+        for outcome in outcomes:
+            peers.connections.note(name, outcome == "p")
+    assert [list(calls)[number] for number in peers.scan()] == ["many", "flooding reader"]
+
+
+def test_connections_that_send_much_without_a_permitted_call_are_closed(
+    peers: Peers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MOST_RECEIVED", 1000)
+    master = peers.connect(data=b"x" * 1000)
+    peers.connect(data=b"x" * 999)
+    peers.connect(data=b"x" * 1000)
+    refused = peers.connect(data=b"x" * 1000)
+    peers.connections.note(master, True)
+    peers.connections.note(refused, False)
+    assert peers.scan() == [2, 3]
+
+
 def test_calls_of_peers_that_are_gone_are_forgotten(peers: Peers) -> None:
     for port in range(1000):
         peers.connections.note(f"ipv4:127.0.0.1:{port}", bool(port % 2))

@@ -9,10 +9,11 @@ from typing import Any
 import grpc
 import pytest
 
-from allocator.service import listening
+from allocator.service import connections, listening
 from allocator.service.config import ListenSection, TlsSection
+from allocator.service.loop.cooperative import run_in_slices
 from allocator.service.operators.request_limits import RequestLimits
-from allocator.service.rights import Rights
+from allocator.service.rights import Rights, UnknownMethods
 
 
 def test_a_port_accepts_connections_up_to_the_limit(
@@ -37,7 +38,7 @@ def test_a_port_accepts_connections_up_to_the_limit(
     ("name", "limited", "calls"),
     [("address", None, 4), ("address", "shared", 8), ("operators", "operators", 32)],
 )
-def test_no_number_of_calls_on_all_connections_makes_grpc_cancel_others(
+def test_calls_on_connections_without_permitted_calls_make_grpc_cancel_no_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, limited: str | None, calls: int
 ) -> None:
     options = {}
@@ -60,7 +61,7 @@ def test_no_number_of_calls_on_all_connections_makes_grpc_cancel_others(
     assert (
         options["grpc.server.max_pending_requests_hard_limit"]
         > options["grpc.server.max_pending_requests"]
-        >= options["grpc.max_allowed_incoming_connections"] * calls
+        >= (connections.ALL_UNPROVED if calls <= 8 else connections.HOST_UNPROVED) * calls
     )
 
 
@@ -114,3 +115,34 @@ def test_calls_with_large_headers_are_refused_by_the_transport(
     assert small == grpc.StatusCode.UNIMPLEMENTED
     assert large == grpc.StatusCode.RESOURCE_EXHAUSTED
     assert "metadata size exceeds" in words
+
+
+@pytest.mark.parametrize("method", ["/x.Y/z", "/longshare.v1.Admin/None"])
+@pytest.mark.parametrize("shared", [None, True])
+def test_calls_of_unknown_methods_count_as_refused_calls_of_their_connection(
+    monkeypatch: pytest.MonkeyPatch, method: str, *, shared: bool | None
+) -> None:
+    monkeypatch.setattr(connections, "MOST_REFUSED", 3)
+    rights, scanned = Rights(None), connections.Connections()
+    rights.observe = scanned.note
+    limits = None
+    if shared is not None:
+        limits = RequestLimits(rights, lambda _context, _reason: None, shared=shared)
+
+    def unknown(server: grpc.aio.Server) -> None:
+        server.add_generic_rpc_handlers((UnknownMethods(rights),))
+
+    async def scenario() -> list[int]:
+        closed = []
+        port = listening._port(ListenSection(), "address", "127.0.0.1:0", [unknown], limits)
+        async with port as number:
+            scanned.ports.add(number)
+            async with grpc.aio.insecure_channel(f"127.0.0.1:{number}") as channel:
+                call: Any = channel.unary_unary(method)
+                for _ in range(3):
+                    assert await call(b"").code() == grpc.StatusCode.UNIMPLEMENTED
+                    await run_in_slices(scanned.scan())
+                    closed.append(scanned.closed)
+        return closed
+
+    assert asyncio.run(scenario()) == [0, 0, 1]

@@ -43,6 +43,7 @@ _Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 _Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any] | None"
 _SERVICE = admin.DESCRIPTOR.services_by_name["Admin"]
 _UNREAD = "earlier replies have not been received; receive them, or ask again later"
+_METHODS = {f"/{_SERVICE.full_name}/{method.name}" for method in _SERVICE.methods}
 _ORDER = f"/{_SERVICE.full_name}/Order"
 
 
@@ -192,7 +193,7 @@ class RequestLimits(grpc.aio.ServerInterceptor):
         """Return a call's handler; an operator's call is first checked for right and limits."""
         handler: Any = await continuation(handler_call_details)
         method = handler_call_details.method
-        if handler is None or not method.startswith(f"/{_SERVICE.full_name}/"):
+        if handler is None or method not in _METHODS:
             return cast("_Handler", handler)
         right: Right = "operators" if method == _ORDER else "readers"
 
