@@ -24,7 +24,8 @@ class EngineSettings:
     Some rules have changed since 1.0. Their defaults here are the former rules, because an event
     log without the setting was recorded under them. `allocator.service.config` sets the present
     rules: `whole_from`, `exact_ties`, `counts_for`, `roles_leave_room`, `roles_reserved_for`,
-    `hold_by_turns` and `shared_volumes_once`. All other defaults hold for the configuration, too.
+    `hold_by_turns`, `shared_volumes_once` and `keeps_accumulated_use`. All other defaults hold for
+    the configuration, too.
     """
 
     policy: Policy
@@ -69,6 +70,10 @@ class EngineSettings:
     shared_volumes_once: bool = False
     """Whether a shared volume counts once for a user, not once for each of its clients. Event
     logs without this setting mean false."""
+    keeps_accumulated_use: bool = False
+    """Whether, beyond `limits.idle_users`, users whose accumulated use is nearest to a new user's
+    are forgotten first. If false, policies that rank by accumulated use forget the longest idle.
+    Event logs without this setting mean false."""
     limits: Limits = field(default_factory=Limits)
     """Maximum sizes of inputs."""
     seed: int = 0
@@ -89,4 +94,5 @@ class EngineSettings:
             counts_for=self.counts_for,
             forget_after=self.forget_after,
             idle_users=self.limits.idle_users,
+            keeps_accumulated_use=self.keeps_accumulated_use,
         )

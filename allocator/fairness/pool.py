@@ -355,6 +355,26 @@ class Pool(Generic[User]):
         """
         return self._account(user).mean_use
 
+    def accumulated_use(self, user: User) -> float:
+        """Return the integral of a user's use over time, divided by its weight, in seconds.
+
+        Only policies that rank by accumulated use need it; for others it is 0.
+
+        Raises:
+            KeyError: the user is not known.
+        """
+        account = self._account(user)
+        return account.cumulative_at(self._now) / account.weight
+
+    def newcomers_use(self) -> float:
+        """Return the accumulated use, divided by its weight, with which a new user would begin."""
+        if not self._welcomes:
+            return 0.0
+        self._accrue_all()
+        newcomer = Account(weight=1.0, settled_at=self._now)
+        self.policy.welcome(newcomer, self._accounts.values())
+        return newcomer.cumulative
+
     def set_mean_use(self, user: User, shares: Mapping[str, float]) -> None:
         """Set a user's average shares in use by resource, for example as saved from a former pool.
 

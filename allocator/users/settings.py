@@ -51,6 +51,9 @@ class UserSettings:
     idle_users: int = 10_000
     """Maximum number of known users without clients and commitments. Beyond the limit, users with
     the least mean use are forgotten early; among equals, the longest idle."""
+    keeps_accumulated_use: bool = False
+    """Whether users whose accumulated use is nearest to a new user's are forgotten first, too. This
+    matters for policies that rank by accumulated use."""
     scheduler: By = "master"
     """Source of the weights that the scheduler sends."""
     clients: str = "frameworks"

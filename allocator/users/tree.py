@@ -547,7 +547,8 @@ class UserTree(Generic[Client]):
         idle = [name for name, since in self._idle_since.items() if since <= latest]
         limit = self._settings.idle_users
         if len(self._idle_since) - len(idle) > limit:
-            order = sorted(self._idle_since, key=lambda name: self._idle_key(name, latest))
+            begins = dict[int, float]()
+            order = sorted(self._idle_since, key=lambda name: self._idle_key(name, latest, begins))
             idle = order[: len(order) - limit]
         kept = {name for name in idle if self._weights.keeps(name)}  # named users
         for name in kept:
@@ -563,20 +564,30 @@ class UserTree(Generic[Client]):
             else:
                 self._remove(user)
 
-    def _idle_key(self, name: str, latest: float) -> tuple[bool, float, float]:
+    def _idle_key(
+        self, name: str, latest: float, begins: dict[int, float]
+    ) -> tuple[bool, float, float, float]:
         """Return the sort key of an idle user or virtual leaf; small keys are forgotten first.
 
-        Users that have been idle long enough come first, then users with the smallest mean use.
-        Invented names without use are therefore forgotten before users that have used resources.
+        Users that have been idle long enough come first, then users with the smallest mean use,
+        then users whose accumulated use is nearest to that of a new user. Invented names without
+        use are therefore forgotten before users that have used resources or earned credits.
 
         Args:
             name: The idle user or virtual leaf.
             latest: Users that have been idle since this time or earlier, in seconds, come first.
+            begins: Accumulated use of a new user, by `id` of the pool. Missing values are added.
         """
         since = self._idle_since[name]
         pool = self._pool_of(name)
         assert pool is not None
-        return since > latest, max(pool.mean_use(name).values(), default=0.0), since
+        mean_use = max(pool.mean_use(name).values(), default=0.0)
+        if not self._settings.keeps_accumulated_use:
+            return since > latest, mean_use, 0.0, since
+        if id(pool) not in begins:
+            begins[id(pool)] = pool.newcomers_use()
+        distance = abs(pool.accumulated_use(name) - begins[id(pool)])
+        return since > latest, mean_use, distance, since
 
     def _is_decayed(self, name: str) -> bool:
         """Return whether the commitments of a user or leaf have decayed to almost zero."""

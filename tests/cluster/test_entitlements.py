@@ -299,10 +299,11 @@ IDLE = 40
 """Largest number of idle users."""
 
 
-def with_absent(mean: float) -> MasterSide:
+def with_absent(mean: float, policy: str = "sdrf", *, accumulated: bool = True) -> MasterSide:
     """Return a cluster that user d has left after a mean use of some of its resources."""
-    master = MasterSide("sdrf", {"half_life": HALF_LIFE}, limits=Limits(idle_users=IDLE))
-    master.settings = replace(master.settings, counts_for=TIMES)
+    parameters = {"half_life": HALF_LIFE} if policy == "sdrf" else {}
+    master = MasterSide(policy, parameters, limits=Limits(idle_users=IDLE))
+    master.settings = replace(master.settings, counts_for=TIMES, keeps_accumulated_use=accumulated)
     master.options.tells_running = True
     master.engine = Engine(master.settings)
     master.restore(contract.Snapshot(time_ns=master.now_ns))
@@ -342,6 +343,26 @@ def test_new_users_never_evict_an_idle_user_with_a_larger_mean_use(each: str) ->
     assert len(master.engine.users()) <= IDLE + 1, "the limit of idle users still applies"
     assert "d" in master.engine.users()
     assert entitled(master, "a") == pytest.approx(1 / 2, rel=0.05)
+
+
+@pytest.mark.parametrize("each", ["", "cpus:0.05"])
+@pytest.mark.parametrize(
+    ("policy", "use"), [("karma", 0.1), ("karma", 0.55), ("dynamic-drf", 0.1), ("dynamic-mmf", 0.4)]
+)
+def test_new_users_evict_no_idle_user_with_credits_or_accumulated_use(
+    policy: str, use: float, each: str
+) -> None:
+    master = with_absent(use, policy)
+    before = master.engine.standing("d").priority
+    come_and_go(master, each)
+    assert len(master.engine.users()) <= IDLE + 1, "the limit of idle users still applies"
+    assert master.engine.standing("d").priority == pytest.approx(before)
+
+
+def test_former_event_logs_forget_the_longest_idle_user_of_policies_that_accumulate_use() -> None:
+    master = with_absent(0.1, "karma", accumulated=False)
+    come_and_go(master)
+    assert "d" not in master.engine.users()
 
 
 def test_of_users_without_use_the_users_that_have_been_idle_longest_are_forgotten_first() -> None:
