@@ -24,8 +24,8 @@ class EngineSettings:
     Some rules have changed since 1.0. Their defaults here are the former rules, because an event
     log without the setting was recorded under them. `allocator.service.config` sets the present
     rules: `whole_from`, `exact_ties`, `counts_for`, `roles_leave_room`, `roles_reserved_for`,
-    `hold_by_turns`, `shared_volumes_once` and `keeps_accumulated_use`. All other defaults hold for
-    the configuration, too.
+    `roles_reserved_by_principal`, `hold_by_turns`, `shared_volumes_once` and
+    `keeps_accumulated_use`. All other defaults hold for the configuration, too.
     """
 
     policy: Policy
@@ -64,6 +64,9 @@ class EngineSettings:
     """Seconds for which places in `limits.all_roles` stay reserved for frameworks that had them
     before a snapshot and are not in the snapshot, for example after a failover. Event logs without
     this setting mean 0: no reservations."""
+    roles_reserved_by_principal: bool = False
+    """Whether reserved places count for the principal of their framework. If false, they count as
+    places of other principals. Event logs without this setting mean false."""
     hold_by_turns: bool = False
     """Whether the client that has waited longest for a hold is first. Event logs without this
     setting mean false."""

@@ -751,6 +751,7 @@ class Config(SharedConfig):
             forget_after=self.users.forget_after,
             roles_leave_room=True,
             roles_reserved_for=_ROLES_RESERVED_FOR,
+            roles_reserved_by_principal=True,
             counts_for=None if math.isinf(self.users.counts_for) else self.users.counts_for,
             allocation=self.offers.allocation,
             demands={name: Quantities.parse(text) for name, text in self.offers.demands.items()},

@@ -27,10 +27,15 @@ TAKER = [(f"taker-{number}", "taker", 100) for number in range(30)]
 GOOD = [(f"good-{number}", f"team-{number % 4}", 10) for number in range(20)]
 
 
-def made(*, leaves_room: bool = True, reserved_for: float = 0.0) -> MasterSide:
+def made(
+    *, leaves_room: bool = True, reserved_for: float = 0.0, by_principal: bool = False
+) -> MasterSide:
     master = MasterSide(limits=Limits(all_roles=MOST))
     master.settings = replace(
-        master.settings, roles_leave_room=leaves_room, roles_reserved_for=reserved_for
+        master.settings,
+        roles_leave_room=leaves_room,
+        roles_reserved_for=reserved_for,
+        roles_reserved_by_principal=by_principal,
     )
     master.engine = Engine(master.settings)
     master.restore(contract.Snapshot(time_ns=master.now_ns))
@@ -242,6 +247,37 @@ def test_roles_of_frameworks_that_do_not_come_back_are_free_after_the_reservatio
     add(master, [("later", "other", 200)])
     assert set_aside(master) == {"newcomer"}
     assert sum(master.engine.memory().places.values()) == 200
+
+
+@pytest.mark.parametrize("by_principal", [False, True])
+def test_reserved_roles_of_a_principal_with_new_framework_ids_do_not_pile_up(
+    *, by_principal: bool
+) -> None:
+    master = made(reserved_for=600.0, by_principal=by_principal)
+    for failover in range(4):
+        for size in (100, 10, 5):
+            add(master, [(f"{failover}-{size}-{n}", "taker", size) for n in range(10)])
+        master = fail_over(master, restart=False)
+        master.tick(60.0)
+    reserved = sum(master.engine.memory().places.values())
+    assert (reserved == MOST // 2) is by_principal, "former event logs keep the former rule"
+    add(master, [("newcomer", "other", MOST // 4)])
+    assert (set_aside(master, "newcomer") == set()) is by_principal
+    add(master, [("0-100-0", "taker", 100)])
+    assert set_aside(master, "0-100-0") == set()
+
+
+def test_a_principals_reserved_roles_count_for_it_once_they_are_taken_again() -> None:
+    master = made(reserved_for=600.0, by_principal=True)
+    add(master, [("a", "p", 250), ("b", "p", 250)])
+    master = fail_over(master, restart=False)
+    add(master, [("a", "p", 250), ("new", "p", 100)])
+    assert set_aside(master) == {"new"}
+    master.send(contract.RemoveFramework(framework_id="a"))
+    add(master, [("newer", "p", 250), ("b", "p", 250)])
+    assert set_aside(master) == {"new"}
+    master.tick(601.0)
+    assert sum(master.engine.memory().places.values()) == 500
 
 
 def test_a_framework_that_comes_back_with_more_roles_counts_as_new() -> None:

@@ -485,6 +485,7 @@ def _empty_cluster(
             settings.limits.all_roles,
             leaves_room=settings.roles_leave_room,
             reserved_for_ns=round(settings.roles_reserved_for * _NANOSECONDS),
+            counts_reserved=settings.roles_reserved_by_principal,
         ),
         whole_from=settings.whole_from,
         holds=BackfillHolds(

@@ -17,7 +17,8 @@ requests the fewest places comes first. The master's order of frameworks does no
 
 After a failover, frameworks come back one by one. If `reserved_for_ns` is set, the places of a
 framework that is not in the snapshot stay reserved for some time. Other frameworks cannot take
-reserved places.
+reserved places. If `counts_reserved` is set, reserved places count for their principal. So a
+principal whose frameworks return under new IDs cannot add to its reservations.
 """
 
 from collections import Counter, deque
@@ -54,6 +55,9 @@ class FormerPlaces:
     """Number of places that count towards the limit, by `digest` of the framework ID."""
     reserved_until_ns: Mapping[str, int] = field(default_factory=dict)
     """Time at which a reservation ends that had begun before, by `digest` of the framework ID."""
+    principals: Mapping[str, str] = field(default_factory=dict)
+    """Principals of the frameworks, by `digest` of the framework ID. After a restart, they are
+    unknown."""
 
 
 class RolePlaces:
@@ -67,12 +71,26 @@ class RolePlaces:
             Frameworks with at most `FEW` places then do not count.
         reserved_for_ns: Time in nanoseconds for which places stay reserved for frameworks that are
             not back after a snapshot; 0 for no reservations.
+        counts_reserved: Whether reserved places count for their principal. If false, they count as
+            places of other principals.
     """
 
-    def __init__(self, most: int, *, leaves_room: bool, reserved_for_ns: int = 0) -> None:
+    def __init__(
+        self,
+        most: int,
+        *,
+        leaves_room: bool,
+        reserved_for_ns: int = 0,
+        counts_reserved: bool = False,
+    ) -> None:
         self._most = most
         self.leaves_room = leaves_room
         self._reserved_for_ns = reserved_for_ns
+        self._counts_reserved = counts_reserved
+        self._principals: dict[str, str] = {}
+        """Principals of frameworks with counted or reserved places, by `digest` of the framework
+        ID; empty unless `counts_reserved` is set."""
+        self._reserved_by_principal: Counter[str] = Counter()
         self._reserved: dict[str, int] = {}
         """Number of reserved places, by `digest` of the framework ID."""
         self._reserved_total = 0
@@ -103,6 +121,10 @@ class RolePlaces:
             message = f"all frameworks together would have {taken + additional} roles, more than"
             return ValidationError("limit", f"{message} {self._most} (limits.all_roles)")
         own = self._by_principal[wish.principal]
+        if self._reserved_by_principal:
+            own += self._reserved_by_principal[wish.principal]
+            if reserved and self._principals.get(digest(wish.framework)) == wish.principal:
+                own -= reserved
         available = self._most - (taken - own)
         if self.leaves_room and 2 * (own + additional) > available:
             owner = f"of principal {wish.principal!r}" if wish.principal else "without a principal"
@@ -124,6 +146,8 @@ class RolePlaces:
             self._by_framework[digest(wish.framework)] = counted
         if wish.places and self._reserved:
             self._end_reservation(digest(wish.framework))
+        if counted and self._counts_reserved:
+            self._principals[digest(wish.framework)] = wish.principal
 
     def discard(self, wish: PlaceRequest) -> None:
         """Free the places of a framework that was removed or has changed its roles.
@@ -135,6 +159,7 @@ class RolePlaces:
         self._taken -= counted
         self._by_principal[wish.principal] -= counted
         self._by_framework.pop(digest(wish.framework), None)
+        self._principals.pop(digest(wish.framework), None)
         if not self._by_principal[wish.principal]:
             del self._by_principal[wish.principal]
 
@@ -153,7 +178,7 @@ class RolePlaces:
         Args:
             counted: Result of `counted`, possibly combined with that of another service.
         """
-        return FormerPlaces(counted, self._reserved_until_ns)
+        return FormerPlaces(counted, self._reserved_until_ns, self._principals)
 
     def end_reservations(self, now_ns: int) -> None:
         """End the reservations that have lasted long enough.
@@ -167,8 +192,14 @@ class RolePlaces:
                 self._end_reservation(name)
 
     def _end_reservation(self, name: str) -> None:
-        self._reserved_total -= self._reserved.pop(name, 0)
+        counted = self._reserved.pop(name, 0)
+        self._reserved_total -= counted
         self._reserved_until_ns.pop(name, None)
+        principal = self._principals.pop(name, None)
+        if principal is not None and counted:
+            self._reserved_by_principal[principal] -= counted
+            if not self._reserved_by_principal[principal]:
+                del self._reserved_by_principal[principal]
 
     def _reserve(self, former: FormerPlaces, present: Collection[str], now_ns: int) -> None:
         """Reserve the former places of frameworks that are not present.
@@ -185,6 +216,10 @@ class RolePlaces:
                 self._reserved[name] = counted
                 self._reserved_until_ns[name] = until_ns
                 self._reserved_total += counted
+                principal = former.principals.get(name)
+                if self._counts_reserved and principal is not None:
+                    self._principals[name] = principal
+                    self._reserved_by_principal[principal] += counted
 
     def plan(
         self,
@@ -206,7 +241,10 @@ class RolePlaces:
         wishes = list(wishes)
         present = {digest(wish.framework) for wish in wishes}
         planned = RolePlaces(
-            self._most, leaves_room=self.leaves_room, reserved_for_ns=self._reserved_for_ns
+            self._most,
+            leaves_room=self.leaves_room,
+            reserved_for_ns=self._reserved_for_ns,
+            counts_reserved=self._counts_reserved,
         )
         self._reserve(before, present, now_ns)
         planned._reserve(before, present, now_ns)
