@@ -11,7 +11,7 @@ from allocator.cluster.agents.maintenance import Maintenance
 from allocator.cluster.backfill.holds import BackfillHolds, HoldStatistics
 from allocator.cluster.frameworks.demands import Demands
 from allocator.cluster.frameworks.framework import Client, Framework, OfferRules
-from allocator.cluster.frameworks.role_places import RolePlaces
+from allocator.cluster.frameworks.role_places import LimitedPlaces
 from allocator.cluster.input.errors import InvalidEvent
 from allocator.cluster.input.limits import Limits
 from allocator.cluster.input.quarantine import Quarantine
@@ -162,8 +162,10 @@ class Cluster:
     tick."""
     statistics: ClusterStatistics
     limits: Limits
-    roles: RolePlaces
+    roles: LimitedPlaces
     """The role-tree nodes that frameworks occupy, and their limit."""
+    framework_places: LimitedPlaces
+    """The number of frameworks with roles, and its limit; each of them occupies one place."""
     holds: BackfillHolds
     whole_from: int
     """Least number of agents for bulk allocation; 0 disables bulk allocation."""

@@ -183,6 +183,8 @@ LONGEST_LEAP_NS = 7200 * SECOND
 PATIENCE_NS = 60 * SECOND
 DECIDING = {"smallest_demand", "unanswered", "answered_after", "idle_users"}
 """Limits of derived state, not of input."""
+TOGETHER = {"frameworks"}
+"""Limits of several messages together, tested in `test_role_places`."""
 
 
 @pytest.mark.parametrize("what", EDGES)
@@ -202,7 +204,7 @@ def test_input_of_exactly_a_limits_size_is_accepted_and_larger_input_is_rejected
 
 
 def test_the_tested_limits_are_all_limits() -> None:
-    known = {limit for limit, _, _ in EDGES.values()} | DECIDING
+    known = {limit for limit, _, _ in EDGES.values()} | DECIDING | TOGETHER
     assert known == {field.name for field in fields(Limits)}
 
 

@@ -12,8 +12,8 @@ from allocator.cluster.engine import Engine
 from allocator.cluster.frameworks.role_places import (
     FEW,
     FormerPlaces,
+    LimitedPlaces,
     PlaceRequest,
-    RolePlaces,
     digest,
 )
 from allocator.cluster.input.limits import Limits
@@ -157,7 +157,7 @@ wishes = st.lists(
 
 @given(wishes, st.integers(1, 100))
 def test_a_principal_without_roles_always_gets_some(asked: list[PlaceRequest], most: int) -> None:
-    places = RolePlaces(most, leaves_room=True)
+    places = LimitedPlaces(most, leaves_room=True)
     taken = 0
     for wish in asked:
         if places.rejection(wish) is None:
@@ -167,6 +167,99 @@ def test_a_principal_without_roles_always_gets_some(asked: list[PlaceRequest], m
     room = (most - taken) // 2
     assert places.rejection(PlaceRequest("new", "new", room)) is None
     assert taken <= most - most // 2**3, "each of three principals took at most half of the rest"
+
+
+FRAMEWORKS = 100
+
+
+def made_for(frameworks: int) -> MasterSide:
+    """Return a master whose service limits the number of frameworks."""
+    master = MasterSide(limits=Limits(frameworks=frameworks))
+    master.settings = replace(master.settings, roles_leave_room=True, roles_reserved_for=600.0)
+    master.engine = Engine(master.settings)
+    master.restore(contract.Snapshot(time_ns=master.now_ns))
+    return master
+
+
+@pytest.mark.parametrize("principal", ["", "taker"])
+def test_a_principal_gets_at_most_half_of_the_frameworks_that_other_principals_leave(
+    principal: str,
+) -> None:
+    master = made_for(FRAMEWORKS)
+    master.add_agent("s1", "cpus:100;mem:100000")
+    add(master, [(f"{n:03}", principal, 1) for n in range(FRAMEWORKS)])
+    assert set_aside(master) == {f"{n:03}" for n in range(FRAMEWORKS // 2, FRAMEWORKS)}
+    words = next(iter(master.engine.misfits().values()))
+    owner = "of principal 'taker'" if principal else "without a principal"
+    assert f"frameworks {owner} would have 51 frameworks, more than half of 100" in words
+    assert "(limits.frameworks)" in words
+    add(master, [(f"new-{n}", "other", 1) for n in range(FRAMEWORKS // 4)])
+    assert not set_aside(master, "new")
+    assert not master.engine.users().count("099-0"), "a rejected framework makes no user known"
+    master.send(contract.RemoveFramework(framework_id="000"))
+    update = contract.UpdateFramework(framework_id="099")
+    update.info = framework_info("099", "099-0", principal=principal)
+    master.send(update)
+    assert "099" in set_aside(master), "25 others leave room for 37"
+    for number in range(1, FRAMEWORKS // 4):
+        master.send(contract.RemoveFramework(framework_id=f"{number:03}"))
+    master.send(update)
+    assert "099" not in set_aside(master)
+
+
+def test_the_number_of_frameworks_of_all_principals_is_limited() -> None:
+    master = made_for(FRAMEWORKS)
+    add(master, [(f"{n}", f"invented-{n}", 1) for n in range(2 * FRAMEWORKS)])
+    assert FRAMEWORKS <= len(set_aside(master)) <= FRAMEWORKS + 1
+    without = made_for(0)
+    add(without, [(f"{n}", "p", 1) for n in range(2 * FRAMEWORKS)])
+    assert not set_aside(without)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_after_a_failover_admitted_frameworks_stay_in_any_order(seed: int) -> None:
+    master = made_for(FRAMEWORKS)
+    honest = [(f"honest-{n}", f"team-{n % 3}", 1 + n % 8) for n in range(24)]
+    taking = [(f"taker-{n}", "taker", 1) for n in range(FRAMEWORKS)]
+    add(master, [*honest, *taking])
+    aside = set_aside(master)
+    assert not set_aside(master, "honest")
+    listed = [*honest, *taking, *((f"late-{n}", "late", 1) for n in range(FRAMEWORKS))]
+    Random(seed).shuffle(listed)
+    master.restore(snapshot(master, listed))
+    assert not set_aside(master, "honest")
+    assert set_aside(master, "taker") == aside
+    late = set_aside(master, "late")
+    master.restore(snapshot(master, sorted(listed)))
+    assert set_aside(master, "late") == late
+
+
+def test_frameworks_that_come_back_one_by_one_after_a_failover_are_admitted_again() -> None:
+    master = made_for(FRAMEWORKS)
+    admitted = [(f"old-{n}", "p", 1) for n in range(FRAMEWORKS // 2)]
+    add(master, admitted)
+    for number in range(3):
+        master = fail_over(master, restart=False)
+        add(master, [(f"new-{number}-{n}", "p", 1) for n in range(FRAMEWORKS)])
+        assert len(set_aside(master)) == FRAMEWORKS
+        add(master, [(f"{number}-{n}", f"q{number}", 1) for n in range(6)])
+        assert not set_aside(master, f"{number}-"), "reservations do not pile up"
+    add(master, admitted)
+    assert not set_aside(master, "old")
+
+
+def test_of_frameworks_that_are_new_in_a_snapshot_holders_of_resources_come_first() -> None:
+    master = made_for(FRAMEWORKS)
+    message = snapshot(master, [(f"{n:03}", "p", 1) for n in range(FRAMEWORKS)])
+    agent = agent_call("s1", "cpus:8;mem:8192")
+    holders = {f"{n:03}" for n in range(FRAMEWORKS - 20, FRAMEWORKS)}
+    for name in sorted(holders):
+        held = resources("cpus:0.1", f"{name}-0")
+        agent.used.append(contract.Allocation(framework_id=name, resources=held))
+    message.agents.append(agent)
+    master.restore(message)
+    assert len(set_aside(master)) == FRAMEWORKS // 2
+    assert not set_aside(master) & holders
 
 
 MANY = [(f"honest-{number}", "honest", 20) for number in range(20)]
@@ -335,7 +428,7 @@ def test_a_plan_does_not_depend_on_the_order_of_requests_and_stays_within_the_li
     before = FormerPlaces({digest(wish.framework): wish.places for wish in wishes[::3]})
     holding, turned_away = {wish.framework for wish in wishes[::2]}, []
     for _ in range(2):
-        places = RolePlaces(most, leaves_room=True)
+        places = LimitedPlaces(most, leaves_room=True)
         places.plan(wishes, before, holding)
         turned_away.append({w.framework for w in wishes if places.rejection(w) is not None})
         random.shuffle(wishes)

@@ -10,6 +10,7 @@ from allocator.cluster.frameworks.framework import Client, Framework
 from allocator.cluster.frameworks.role_places import PlaceRequest
 from allocator.cluster.frameworks.subscription import Subscription, read_request, read_subscription
 from allocator.cluster.input.errors import InvalidEvent
+from allocator.cluster.input.quarantine import ValidationError
 from allocator.cluster.input.text import count_role_nodes
 from allocator.cluster.state import Cluster
 from allocator.contract import allocator_pb2 as contract
@@ -24,8 +25,7 @@ def add(cluster: Cluster, call: contract.AddFramework) -> Callable[[], None]:
     if call.framework_id in cluster.ledger.frameworks:
         raise InvalidEvent(f"framework {call.framework_id} is known already")
     subscription = read_subscription(call.framework_id, call.info, cluster.limits)
-    cluster.roles.end_reservations(cluster.now_ns)
-    flaw = cluster.roles.rejection(_wish(call.framework_id, subscription))
+    flaw = _rejection(cluster, _wish(call.framework_id, subscription))
     if flaw is not None:
         subscription = Subscription(subscription.name, subscription.principal, flaw=flaw)
     framework = Framework(call.framework_id, subscription, call.active, set(call.suppressed_roles))
@@ -33,7 +33,7 @@ def add(cluster: Cluster, call: contract.AddFramework) -> Callable[[], None]:
 
     def change() -> None:
         cluster.quarantine.put("framework", framework.id, "subscription", subscription.flaw)
-        cluster.roles.put(_wish(framework.id, subscription))
+        _take_places(cluster, _wish(framework.id, subscription))
         if call.excluded_unlisted:
             cluster.ledger.exclusions.unlist(framework.id)
         cluster.ledger.add_framework(framework, excluded)
@@ -54,9 +54,8 @@ def update(cluster: Cluster, call: contract.UpdateFramework) -> Callable[[], Non
     framework = cluster.framework(call.framework_id)
     subscription = read_subscription(call.framework_id, call.info, cluster.limits)
     old_wish, wish = _wish(framework.id, framework.subscription), _wish(framework.id, subscription)
-    cluster.roles.end_reservations(cluster.now_ns)
     before = old_wish.places if subscription.principal == old_wish.principal else 0
-    flaw = subscription.flaw or cluster.roles.rejection(wish, before)
+    flaw = subscription.flaw or _rejection(cluster, wish, before)
     if flaw is not None:
         subscription = replace(framework.subscription, flaw=flaw)
     suppressed = set(call.suppressed_roles)
@@ -65,8 +64,8 @@ def update(cluster: Cluster, call: contract.UpdateFramework) -> Callable[[], Non
     def change() -> None:
         cluster.quarantine.put("framework", framework.id, "subscription", subscription.flaw)
         cluster.quarantine.put("framework", framework.id, "request", None)
-        cluster.roles.discard(old_wish)
-        cluster.roles.put(_wish(framework.id, subscription))
+        _free_places(cluster, old_wish)
+        _take_places(cluster, _wish(framework.id, subscription))
         left_roles = framework.roles - subscription.roles
         framework.update(subscription, suppressed)
         cluster.ledger.exclusions.put_framework(framework.id, excluded, subscription.principal)
@@ -91,7 +90,7 @@ def remove(cluster: Cluster, call: contract.RemoveFramework) -> Callable[[], Non
     framework = cluster.framework(call.framework_id)
 
     def change() -> None:
-        cluster.roles.discard(_wish(framework.id, framework.subscription))
+        _free_places(cluster, _wish(framework.id, framework.subscription))
         clients = cluster.ledger.clients.of(framework.id)
         agents = cluster.ledger.remove_framework(framework)
         for agent in agents:
@@ -202,6 +201,38 @@ def _wish(framework: str, subscription: Subscription) -> PlaceRequest:
         subscription: The framework's parsed subscription.
     """
     return PlaceRequest(framework, subscription.principal, count_role_nodes(subscription.roles))
+
+
+def _rejection(cluster: Cluster, wish: PlaceRequest, before: int = 0) -> ValidationError | None:
+    """Return the error if a framework is rejected because of the limits of frameworks and roles.
+
+    Args:
+        cluster: The cluster.
+        wish: All role-tree nodes that the framework requests.
+        before: Number of role-tree nodes that it has already.
+    """
+    cluster.framework_places.end_reservations(cluster.now_ns)
+    cluster.roles.end_reservations(cluster.now_ns)
+    return cluster.framework_places.rejection(_admission(wish), min(before, 1)) or (
+        cluster.roles.rejection(wish, before)
+    )
+
+
+def _take_places(cluster: Cluster, wish: PlaceRequest) -> None:
+    """Count an admitted framework and its role-tree nodes."""
+    cluster.framework_places.put(_admission(wish))
+    cluster.roles.put(wish)
+
+
+def _free_places(cluster: Cluster, wish: PlaceRequest) -> None:
+    """Stop counting a framework and its role-tree nodes, which `_take_places` has counted."""
+    cluster.framework_places.discard(_admission(wish))
+    cluster.roles.discard(wish)
+
+
+def _admission(wish: PlaceRequest) -> PlaceRequest:
+    """Return the request for one place among all frameworks; for none without roles."""
+    return wish._replace(places=min(wish.places, 1))
 
 
 def _excluded(exclusions: Iterable[contract.ExcludedAgents]) -> dict[str, list[str]]:

@@ -1,5 +1,6 @@
 """The engine: applies the events of a master, and returns offers and other decisions."""
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
@@ -19,7 +20,7 @@ from allocator.cluster.engine.snapshot import BadSnapshotPart, fill_cluster, sub
 from allocator.cluster.engine.view import View
 from allocator.cluster.frameworks.clients import Clients
 from allocator.cluster.frameworks.demands import Demands
-from allocator.cluster.frameworks.role_places import RolePlaces
+from allocator.cluster.frameworks.role_places import LimitedPlaces
 from allocator.cluster.input.errors import InvalidEvent, LostTrack
 from allocator.cluster.input.quarantine import ValidationError, describe_error
 from allocator.cluster.metering.metered import hand_over_metering
@@ -481,11 +482,20 @@ def _empty_cluster(
         recovery=recovery(options),
         reports_used=options.tells_running,
         limits=settings.limits,
-        roles=RolePlaces(
+        roles=LimitedPlaces(
             settings.limits.all_roles,
             leaves_room=settings.roles_leave_room,
             reserved_for_ns=round(settings.roles_reserved_for * _NANOSECONDS),
             counts_reserved=settings.roles_reserved_by_principal,
+        ),
+        framework_places=LimitedPlaces(
+            settings.limits.frameworks or math.inf,
+            leaves_room=settings.roles_leave_room,
+            reserved_for_ns=round(settings.roles_reserved_for * _NANOSECONDS),
+            counts_reserved=True,
+            few=0,
+            things="frameworks",
+            setting="limits.frameworks",
         ),
         whole_from=settings.whole_from,
         holds=BackfillHolds(

@@ -54,7 +54,9 @@ def fill_cluster(
     if snapshot.HasField("whitelist"):
         cluster.whitelist = frozenset(snapshot.whitelist.hostnames)
     if cluster.roles.leaves_room:
-        yield from _plan_roles(cluster, snapshot, places)
+        frameworks = before.framework_places
+        former = frameworks.former(frameworks.counted())
+        yield from _plan_places(cluster, snapshot, former, places)
     for number, (call, message) in enumerate(_parts(snapshot)):
         flaw = without.get(number)
         if flaw is None:
@@ -62,6 +64,7 @@ def fill_cluster(
         if flaw is not None:
             cluster.quarantine.put(*subject(call, message), "call", flaw)
         yield
+    cluster.framework_places.end_plan()
     cluster.roles.end_plan()
     for state in snapshot.inverse_offers:
         cluster.maintenance.restore(state)
@@ -76,18 +79,22 @@ def fill_cluster(
         )
 
 
-def _plan_roles(
-    cluster: Cluster, snapshot: contract.Snapshot, before: FormerPlaces
+def _plan_places(
+    cluster: Cluster,
+    snapshot: contract.Snapshot,
+    before: FormerPlaces,
+    roles_before: FormerPlaces,
 ) -> Cooperative[None]:
-    """Decide which frameworks of a snapshot get the role-tree nodes that their roles need.
+    """Decide which frameworks of a snapshot are admitted with the roles that they request.
 
-    The decision is needed because the total number of nodes is limited. It does not depend on the
-    order of frameworks in the snapshot.
+    The decision is needed because the numbers of frameworks and of role-tree nodes are limited. It
+    does not depend on the order of frameworks in the snapshot.
 
     Args:
         cluster: The cluster to fill.
         snapshot: The master's whole state.
-        before: Nodes of the role tree that frameworks occupied before.
+        before: Frameworks that were admitted before.
+        roles_before: Nodes of the role tree that frameworks occupied before.
     """
     wishes = []
     for framework in snapshot.frameworks:
@@ -105,7 +112,10 @@ def _plan_roles(
     for agent in snapshot.agents:
         holding.update(allocation.framework_id for allocation in agent.running or agent.used)
         yield
-    cluster.roles.plan(wishes, before, holding, cluster.now_ns)
+    admissions = [wish._replace(places=min(wish.places, 1)) for wish in wishes]
+    cluster.framework_places.plan(admissions, before, holding, cluster.now_ns)
+    admitted = [wish for wish in wishes if cluster.framework_places.rejection(wish) is None]
+    cluster.roles.plan(admitted, roles_before, holding, cluster.now_ns)
 
 
 def subject(call: str, message: Any) -> tuple[Kind, str]:  # noqa: ANN401 - any call of the contract

@@ -19,6 +19,9 @@ After a failover, frameworks come back one by one. If `reserved_for_ns` is set, 
 framework that is not in the snapshot stay reserved for some time. Other frameworks cannot take
 reserved places. If `counts_reserved` is set, reserved places count for their principal. So a
 principal whose frameworks return under new IDs cannot add to its reservations.
+
+The number of frameworks is limited by the same rules (`limits.frameworks`): each framework with
+roles takes one place, and none is exempt.
 """
 
 from collections import Counter, deque
@@ -60,30 +63,40 @@ class FormerPlaces:
     unknown."""
 
 
-class RolePlaces:
-    """Counts the role-tree places that frameworks occupy, and decides on requests for more.
+class LimitedPlaces:
+    """Counts the places that frameworks occupy, and decides on requests for more.
 
-    A place is a node of the role tree that a framework's roles, or their ancestors, occupy.
+    A place is a node of the role tree that a framework's roles, or their ancestors, occupy. Another
+    instance limits the number of frameworks; each then occupies one place.
 
     Args:
-        most: Maximum number of places of all frameworks together.
+        most: Maximum number of places of all frameworks together; infinite without a limit.
         leaves_room: True to limit each principal to half of the places that other principals leave.
-            Frameworks with at most `FEW` places then do not count.
+            Frameworks with at most `few` places then do not count.
         reserved_for_ns: Time in nanoseconds for which places stay reserved for frameworks that are
             not back after a snapshot; 0 for no reservations.
         counts_reserved: Whether reserved places count for their principal. If false, they count as
             places of other principals.
+        few: Number of places that a framework always gets if `leaves_room` is set.
+        things: Plural noun for places in messages.
+        setting: Name of the setting of `most` in messages.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - a limit and its rules, by name
         self,
-        most: int,
+        most: float,
         *,
         leaves_room: bool,
         reserved_for_ns: int = 0,
         counts_reserved: bool = False,
+        few: int = FEW,
+        things: str = "roles",
+        setting: str = "limits.all_roles",
     ) -> None:
         self._most = most
+        self._few = few
+        self._things = things
+        self._setting = setting
         self.leaves_room = leaves_room
         self._reserved_for_ns = reserved_for_ns
         self._counts_reserved = counts_reserved
@@ -118,8 +131,8 @@ class RolePlaces:
             return None
         taken = self._taken + self._reserved_total - reserved
         if taken + additional > self._most:
-            message = f"all frameworks together would have {taken + additional} roles, more than"
-            return ValidationError("limit", f"{message} {self._most} (limits.all_roles)")
+            together = f"all frameworks together would have {taken + additional} {self._things}"
+            return ValidationError("limit", f"{together}, more than {self._most} ({self._setting})")
         own = self._by_principal[wish.principal]
         if self._reserved_by_principal:
             own += self._reserved_by_principal[wish.principal]
@@ -128,9 +141,9 @@ class RolePlaces:
         available = self._most - (taken - own)
         if self.leaves_room and 2 * (own + additional) > available:
             owner = f"of principal {wish.principal!r}" if wish.principal else "without a principal"
-            message = f"frameworks {owner} would have {own + additional} roles, more than half of"
+            message = f"frameworks {owner} would have {own + additional} {self._things}, more than"
             return ValidationError(
-                "limit", f"{message} {available} that others leave (limits.all_roles)"
+                "limit", f"{message} half of {available} that others leave ({self._setting})"
             )
         return None
 
@@ -240,11 +253,14 @@ class RolePlaces:
         """
         wishes = list(wishes)
         present = {digest(wish.framework) for wish in wishes}
-        planned = RolePlaces(
+        planned = LimitedPlaces(
             self._most,
             leaves_room=self.leaves_room,
             reserved_for_ns=self._reserved_for_ns,
             counts_reserved=self._counts_reserved,
+            few=self._few,
+            things=self._things,
+            setting=self._setting,
         )
         self._reserve(before, present, now_ns)
         planned._reserve(before, present, now_ns)
@@ -296,12 +312,12 @@ class RolePlaces:
     def _counted(self, places: int) -> int:
         """Return how many of a framework's places count towards the limit.
 
-        If `leaves_room` is set, the places of a framework with at most `FEW` places do not count.
+        If `leaves_room` is set, the places of a framework with at most `few` places do not count.
 
         Args:
             places: Number of places that the framework has.
         """
-        return 0 if self.leaves_room and places <= FEW else places
+        return 0 if self.leaves_room and places <= self._few else places
 
     def end_plan(self) -> None:
         """Forget the decisions of `plan`. Called once all frameworks of the snapshot are added."""

@@ -22,6 +22,10 @@ class Limits:
     """Roles of all frameworks together, counted for each framework with their ancestors. Each
     takes about 3 kB of memory. A framework beyond the limit is quarantined until it
     subscribes again, or a snapshot arrives."""
+    frameworks: int = 0
+    """Frameworks with roles, of all principals together. A framework beyond the limit is
+    quarantined until it subscribes again, or a snapshot arrives. 0, which event logs without this
+    limit mean: without a limit."""
     exclusions: int = 0
     """Pairs of a role and an agent that one framework's offer constraints exclude. A framework
     beyond the limit is quarantined until it subscribes again, or a snapshot arrives. 0, which
