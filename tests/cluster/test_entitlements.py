@@ -386,7 +386,16 @@ def test_a_snapshot_keeps_a_removed_user_with_a_mean_use() -> None:
 VOLUME = disk(10, reserved=["x"], volume="v", shared=True)
 
 
-def sharing(key: UserKey, holders: int, *, tells: bool = True) -> MasterSide:
+def volume_agent(names: dict[str, str]) -> contract.AddAgent:
+    """Return an agent on which the tasks of these frameworks, by role, use a shared volume."""
+    used = {name: allocated([VOLUME], role) for name, role in names.items()}
+    call = agent_call("s2", "cpus:10;mem:10;disk:90", used)
+    call.total.append(VOLUME)
+    call.running.extend(call.used)
+    return call
+
+
+def sharing(key: UserKey, holders: int, *, tells: bool = True, ticks: int = 10) -> MasterSide:
     """Return a cluster in which a and b hold 44 and 55 %, and all other users a shared volume."""
     master = MasterSide("sdrf", {"half_life": HALF_LIFE}, user_key=key)
     master.settings = replace(master.settings, counts_for=TIMES, shared_volumes_once=True)
@@ -399,12 +408,8 @@ def sharing(key: UserKey, holders: int, *, tells: bool = True) -> MasterSide:
         master.send(contract.AddFramework(framework_id=name, info=info, active=False))
     held = {"f-a": resources("disk:440", "x/a"), "f-b": resources("disk:450", "x/b")}
     master.send(running("s1", "cpus:1000;mem:1000;disk:900", held))
-    used = {name: allocated([VOLUME], role) for name, role in names.items()}
-    call = agent_call("s2", "cpus:10;mem:10;disk:90", used)
-    call.total.append(VOLUME)
-    call.running.extend(call.used)
-    master.send(call)
-    for _ in range(10):
+    master.send(volume_agent(names))
+    for _ in range(ticks):
         master.tick(30.0)
     return master
 
@@ -419,6 +424,22 @@ def test_users_of_a_shared_volume_count_for_it_once_together(
     for holders in (1, 2, 100):
         master = sharing(key, holders, tells=tells)
         assert entitled(master, user) == pytest.approx((1 - TIMES * 0.01) / 2), holders
+
+
+@pytest.mark.parametrize("tells", [True, False])
+def test_users_of_a_shared_volume_only_around_the_samples_dilute_nothing(*, tells: bool) -> None:
+    master = sharing("role", 40, tells=tells, ticks=0)
+    names = {f"f{number}": f"x/n{number}" for number in range(40)}
+    master.send(contract.RemoveAgent(agent_id="s2"))
+    for _ in range(20):
+        master.tick(30.0)
+    for _ in range(50):
+        master.wait(LOOK - 0.2)
+        master.send(volume_agent(names))
+        master.tick(0.1)
+        master.wait(0.1)
+        assert entitled(master, "x/a") == pytest.approx(1 / 2)
+        master.send(contract.RemoveAgent(agent_id="s2"))
 
 
 TREE = ["x", "x/m", "x/m/o", "x/n", "x/n/o", "y"]

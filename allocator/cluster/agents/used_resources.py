@@ -1,52 +1,71 @@
 """Used resources: the allocated resources on which tasks run, as told by the master or assumed."""
 
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from allocator.cluster.agents.agent import Agent
+from allocator.cluster.agents.shared_volumes import Volume, sizes, volumes
 from allocator.cluster.frameworks.framework import Client
 from allocator.cluster.resources import NOTHING, Resources
 from allocator.cooperative import Cooperative
 from allocator.fairness.quantities import Quantities
 
+_NO_QUANTITIES = Quantities()
+
 
 class LeastUse:
-    """The quantities that each client has used all the time since the last sample.
+    """The resources that each client has used all the time since the last sample.
 
     A client that uses resources only at the times of samples has used nothing all the time.
     """
 
     def __init__(self) -> None:
         self._least: dict[Client, Quantities] | None = None
+        self._volumes: dict[Client, set[Volume]] = {}
 
     def lower(self, client: Client, used: Quantities) -> None:
         """Take into account that a client uses less than before.
 
         Args:
             client: Any client; a client without use at the last sample is ignored.
-            used: All quantities that the client uses from now on.
+            used: All quantities that the client uses from now on, without shared volumes.
         """
         least = None if self._least is None else self._least.get(client)
         if least is not None and not used.contains(least):
             self._least[client] = least.common(used)  # type: ignore[index]  # not None
 
-    def replace(self, used: dict[Client, Quantities]) -> dict[Client, Quantities]:
+    def end_volumes(self, client: Client, volumes: Iterable[Volume]) -> None:
+        """Take into account that a client no longer uses these shared volumes."""
+        if client in self._volumes:
+            self._volumes[client].difference_update(volumes)
+
+    def replace(
+        self, used: dict[Client, Quantities], volumes: Mapping[Client, Collection[Volume]]
+    ) -> tuple[dict[Client, Quantities], dict[Client, set[Volume]]]:
         """Begin a new period at a sample, and return the least use of the period that ends.
 
         Args:
-            used: The quantities that clients use at this time; clients without use may be absent.
+            used: The quantities that clients use at this time, without shared volumes; clients
+                without use may be absent.
+            volumes: The shared volumes that clients use at this time.
 
         Returns:
-            The quantities that each of these clients has used all the time since the last sample.
-            At the first sample, earlier use is unknown, so the result is `used` itself.
+            The quantities, and the shared volumes, that each of these clients has used all the time
+            since the last sample. At the first sample, earlier use is unknown, so the result is the
+            present use.
         """
         before, self._least = self._least, used
+        steady, self._volumes = (
+            self._volumes,
+            {client: set(present) for client, present in volumes.items()},
+        )
         if before is None:
-            return used
-        return {
+            return used, {client: set(present) for client, present in volumes.items()}
+        least = {
             client: amounts.common(before[client]) if client in before else Quantities()
             for client, amounts in used.items()
         }
+        return least, {client: steady[client] for client in volumes if client in steady}
 
 
 class UsedResources:
@@ -62,6 +81,8 @@ class UsedResources:
         """agent → client → used resources; empty if neither the master nor an assumption
         provides them"""
         self._sums: dict[Client, Quantities] = {}
+        self.volumes: dict[Client, set[Volume]] = {}
+        """Client → shared volumes that it uses"""
         self.least = LeastUse()
         """Use between samples of the users' use."""
 
@@ -71,7 +92,12 @@ class UsedResources:
 
     def of(self, client: Client) -> Quantities:
         """Return the quantities that a client uses on all agents together."""
-        return self._sums.get(client, Quantities())
+        return self._sums.get(client, _NO_QUANTITIES)
+
+    def apart_from_volumes(self, client: Client) -> Quantities:
+        """Return the quantities that a client uses on all agents, without shared volumes."""
+        quantities = self.of(client)
+        return quantities - sizes(self.volumes[client]) if client in self.volumes else quantities
 
     def begin(self, agent: Agent, client: Client, resources: Resources) -> bool:
         """Mark allocated resources of a client on an agent as used.
@@ -111,12 +137,24 @@ class UsedResources:
             clients.pop(client, None)
             if not clients:
                 del self.by_agent[agent]
-        total = self.of(client) - before.scalars + after.scalars
+        total = self._sums.get(client, _NO_QUANTITIES) - before.scalars + after.scalars
         if total:
             self._sums[client] = total
         else:
             self._sums.pop(client, None)
+        if before.has_shared or after.has_shared:
+            self._set_volumes(client, set(volumes(agent, before)), set(volumes(agent, after)))
+            total = self.apart_from_volumes(client)
+        elif self.volumes and client in self.volumes:
+            total = self.apart_from_volumes(client)
         self.least.lower(client, total)
+
+    def _set_volumes(self, client: Client, before: set[Volume], after: set[Volume]) -> None:
+        """Replace the shared volumes that a client uses on one agent."""
+        remaining = self.volumes.pop(client, set()) - before | after
+        if remaining:
+            self.volumes[client] = remaining
+        self.least.end_volumes(client, before - after)
 
 
 def _common(resources: Resources, allocated: Resources) -> Resources:

@@ -7,7 +7,7 @@ client.
 from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING
 
-from allocator.cluster.agents.shared_volumes import Volume
+from allocator.cluster.agents.shared_volumes import Volume, sizes
 from allocator.cluster.frameworks.framework import Client, Framework
 from allocator.cluster.input.limits import Limits
 from allocator.cluster.input.text import is_valid_role
@@ -140,7 +140,8 @@ class Clients:
         repeats = self.change_volumes(client, lost, gained) if lost or gained else NO_REPEATS
         self.users.release(self._users[client], client, quantities, repeats)
         if self.least_held is not None:
-            self.least_held.lower(client, self.held(client))
+            volumes = self.users.volumes.of(client)
+            self.least_held.lower(client, self.held(client) - sizes(volumes))
         if self.roles is not None:
             self.roles.note(client.role, self.users.now, _NOTHING, quantities)
 
@@ -160,6 +161,8 @@ class Clients:
         """
         if not self._volumes_once:
             return NO_REPEATS
+        if self.least_held is not None:
+            self.least_held.end_volumes(client, set(lost).difference(gained))
         return self.users.volumes.change(client, self._users[client].names, lost, gained)
 
     def set_task(self, client: Client, task: UserTask) -> None:

@@ -9,6 +9,8 @@ If several users of a pool use a shared volume, each is counted as using an equa
 volume. The sum of these parts therefore never exceeds the size of the volume.
 """
 
+from collections.abc import Collection, Mapping
+
 from allocator.cluster.agents.shared_volumes import Volume, sizes
 from allocator.cluster.agents.used_resources import LeastUse
 from allocator.cluster.frameworks.framework import Client
@@ -36,9 +38,9 @@ def _used(cluster: Cluster) -> dict[str, Quantities]:
     used: dict[str, Quantities] = {}
     sharing: dict[tuple[int, Volume], dict[str, None]] = {}
     """pool and volume → users that use the volume"""
-    for client, (use, least) in _uses(cluster, reported=reported).items():
-        shared = _shared(cluster, client, reported=reported)
-        own = (use - sizes(shared) if shared else use).common(least)
+    least, volumes = _least_use(cluster, reported=reported)
+    for client, own in least.items():
+        shared = volumes.get(client, ())
         for pool, name in ledger.clients.node(client).memberships():
             used[name] = used.get(name, Quantities()) + own
             for volume in shared:
@@ -51,38 +53,29 @@ def _used(cluster: Cluster) -> dict[str, Quantities]:
     return used
 
 
-def _uses(cluster: Cluster, *, reported: bool) -> dict[Client, tuple[Quantities, Quantities]]:
-    """Return by known client its use now, and its least use since the last sample.
+def _least_use(
+    cluster: Cluster, *, reported: bool
+) -> tuple[Mapping[Client, Quantities], Mapping[Client, Collection[Volume]]]:
+    """Return what each known client has used all the time since the last sample.
 
     Args:
         cluster: The cluster that has the clients.
         reported: Whether used resources are known. If false, allocations are used.
+
+    Returns:
+        By client, quantities without shared volumes; and by client, shared volumes.
     """
     ledger = cluster.ledger
     clients = ledger.clients
     if reported:
-        now = {client: ledger.used.of(client) for client in ledger.used if client in clients}
-        least = ledger.used.least.replace(now.copy())
-    else:
-        if clients.least_held is None:
-            clients.least_held = LeastUse()
-        now = {client: held for client in clients if (held := clients.held(client))}
-        least = clients.least_held.replace(now.copy())
-    return {client: (use, least[client]) for client, use in now.items()}
-
-
-def _shared(cluster: Cluster, client: Client, *, reported: bool) -> list[Volume]:
-    """Return the shared volumes that a client uses.
-
-    Args:
-        cluster: The cluster that has the client.
-        client: The client that holds the volumes.
-        reported: Whether used resources are known. If false, all volumes that the client holds are
-            returned.
-    """
-    ledger = cluster.ledger
-    return [
-        (agent, kind)
-        for agent, kind in ledger.clients.users.volumes.of(client)
-        if not reported or kind in ledger.used.on(agent, client)
-    ]
+        used = ledger.used
+        present = [client for client in used if client in clients]
+        now = {client: used.apart_from_volumes(client) for client in present}
+        volumes = {client: used.volumes[client] for client in present if client in used.volumes}
+        return used.least.replace(now, volumes)
+    if clients.least_held is None:
+        clients.least_held = LeastUse()
+    held = {client: amounts for client in clients if (amounts := clients.held(client))}
+    shared = {client: clients.users.volumes.of(client) for client in held}
+    now = {client: amounts - sizes(shared[client]) for client, amounts in held.items()}
+    return clients.least_held.replace(now, shared)
