@@ -49,7 +49,7 @@ MASTER_CALLS = 4
 PENDING = 2**14
 """Calls on one port that gRPC keeps until the service takes them. Beyond, gRPC cancels calls.
 
-gRPC also keeps calls that their peer has reset, with up to 5 kB each. Unless peers reset calls,
+gRPC also keeps calls that their peer has reset, with up to 10 kB each. Unless peers reset calls,
 the connections without a permitted call that scans leave open cannot reach the limit: on a port of
 masters those of all hosts, on a port of operators those of one host.
 """
@@ -58,8 +58,8 @@ LOOK_EVERY = 1.0
 LARGEST_HEADERS = 2048
 """Maximum size of a call's headers in bytes; each header counts with its name and 32 more bytes.
 
-Clients of Longshare send about 600 bytes. gRPC reads headers before rights are checked, so
-anybody could fill memory with calls that begin and are reset at once.
+Clients of Longshare send about 600 bytes. gRPC reads headers before rights are checked, and keeps
+them with up to `PENDING` calls. A flood that scans close takes as much memory with 16 KiB.
 """
 _NO_COMPRESSION = 1
 """gRPC's bit set of accepted compressions, with only "no compression" set.

@@ -208,7 +208,7 @@ class UnknownMethods(grpc.GenericRpcHandler):
 
     def __init__(self, rights: Rights) -> None:
         self._rights = rights
-        self._handler = grpc.stream_stream_rpc_method_handler(self._refuse)
+        self._handler: Any = grpc.stream_stream_rpc_method_handler(self._refuse)
 
     @override
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
@@ -219,5 +219,6 @@ class UnknownMethods(grpc.GenericRpcHandler):
         self._rights.observe(context.peer(), False)
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details("this port has no such method; check the port and the client's version")
-        for reply in ():
+        replies: tuple[None, ...] = ()
+        for reply in replies:
             yield reply
