@@ -72,7 +72,7 @@ MOVED = {
     "architecture": "explanation/architecture",
     "benchmarks": "lab/benchmarks",
     "configuration": "reference/configuration",
-    "contributing/former-names": "../lab/former-names",
+    "contributing/former-names": "lab/former-names",
     "deploy": "how-to/install",
     "development": "contributing/development",
     "errata": "research/errata",
