@@ -18,8 +18,8 @@ class CountedUser(NamedTuple):
 
     weight: float
     use: float
-    """Share of the resource that the user uses, or its average if larger, as a fraction of the
-    pool's part."""
+    """Share of the resource that the user uses, averaged with its mean over time, as a fraction of
+    the pool's part."""
     named: bool
     """Whether the user is declared by an operator, or has a weight that was set. A named user
     counts whole, whatever it uses."""

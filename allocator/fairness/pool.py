@@ -303,16 +303,24 @@ class Pool(Generic[User]):
             self.set_counted(totals, counted)
 
     def _count_changes(self, counted: Mapping[User, Mapping[str, float]], noticed: float) -> bool:
-        """Return whether counted weights change by more than the fraction `noticed` of a total."""
-        changes = dict[str, float]()
+        """Return whether counted weights change by more than the fraction `noticed` of a total.
+
+        The weight of a removed user is a change.
+        """
+        earlier = self.counted
+        changes, removed = dict[str, float](), dict(earlier)
         for user, weights in counted.items():
             before = self._accounts[user].counted
+            for name, weight in before.items():
+                removed[name] = removed.get(name, 0.0) - weight
             if weights != before:
                 for name in {**weights, **before}:
                     change = abs(weights.get(name, 0.0) - before.get(name, 0.0))
                     changes[name] = changes.get(name, 0.0) + change
-        earlier = self.counted
-        return any(change > noticed * earlier.get(name, 0.0) for name, change in changes.items())
+        return any(
+            changes.get(name, 0.0) + abs(removed.get(name, 0.0)) > noticed * earlier.get(name, 0.0)
+            for name in {**changes, **removed}
+        )
 
     def set_counted(
         self, totals: Mapping[str, float], counted: Mapping[User, Mapping[str, float]]

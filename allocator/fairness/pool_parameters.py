@@ -128,7 +128,7 @@ class PoolParameters(Generic[User]):
             users = [
                 CountedUser(
                     account.weight,
-                    max(in_use.get(name, 0.0), mean_use.get(name, 0.0)) / part,
+                    self._use_that_counts(in_use.get(name, 0.0), mean_use.get(name, 0.0)) / part,
                     account.named,
                 )
                 for _, account, in_use, mean_use in claimants
@@ -140,6 +140,14 @@ class PoolParameters(Generic[User]):
                     counted[claimant][name] = weight
         by_use = sorted(totals, key=lambda name: -used[name])
         return {name: totals[name] for name in by_use}, counted
+
+    def _use_that_counts(self, now: float, mean: float) -> float:
+        """Return the use by which a user is counted: half its present use and half its mean use.
+
+        So users that take turns count for no more than one user with the same use. The larger of
+        both would count each twice. Policies without a half-life keep no means.
+        """
+        return now if self.tau is None else (now + mean) / 2.0
 
     def part_of(self, name: str) -> float:
         """Return the fraction of a resource to which all users of the pool together are entitled.

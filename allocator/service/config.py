@@ -207,7 +207,7 @@ class UsersSection(SettingsSection):
     """Seconds without frameworks and commitments after which an undeclared user is forgotten."""
     counts_for: Annotated[float, Field(ge=1)] = 4.0
     """Maximum weight of a user in the sum of weights, as a multiple of its use, if no operator
-    has named the user. Users are counted for each resource separately. The use is the larger of
+    has named the user. Users are counted for each resource separately. The use is the mean of
     the share held now and its average. The average decays as commitments do. `inf`: every known
     user counts with its whole weight, as in the papers. See
     [who counts as a user](policies.md#who-counts-as-a-user)."""

@@ -195,6 +195,59 @@ def test_names_that_hold_a_rare_resource_dilute_the_entitlement_to_no_other(
     assert owed(master, f"{below}n0") <= 0.001
 
 
+def test_roles_that_take_turns_dilute_no_more_than_roles_that_stay() -> None:
+    use, turn = 0.13, 600.0
+    master = MasterSide("sdrf", {"half_life": HALF_LIFE})
+    master.settings = replace(master.settings, counts_for=TIMES)
+    master.options.tells_running = True
+    master.engine = Engine(master.settings)
+    master.restore(contract.Snapshot(time_ns=master.now_ns))
+    for user in "ab":
+        master.add_framework(f"f-{user}", user, active=False)
+    held = {f"f-{user}": resources("cpus:435", user) for user in "ab"}
+    master.send(running("s1", "cpus:870;mem:870", held))
+    master.send(
+        contract.AddFramework(
+            framework_id="turns",
+            info=framework_info("turns", *[f"n{number}" for number in range(NAMES)]),
+            active=False,
+        )
+    )
+    for number in range(24):
+        begin = number % 10 * 25
+        used = [
+            entry
+            for name in range(begin, begin + 25)
+            for entry in resources(f"cpus:{1000 * use / 25}", f"n{name}")
+        ]
+        if number:
+            master.remove_agent("s2")
+        master.send(running("s2", "cpus:130;mem:130", {"turns": used}))
+        for _ in range(round(turn / STEP)):
+            master.tick(STEP)
+            assert entitled(master, "a") >= (1 - TIMES * use) / 2 - 1e-9
+
+
+def test_a_user_that_is_forgotten_while_it_counts_dilutes_no_longer() -> None:
+    master = MasterSide("sdrf", {"half_life": HALF_LIFE})
+    master.settings = replace(master.settings, counts_for=TIMES, forget_after=1800.0)
+    master.options.tells_running = True
+    master.engine = Engine(master.settings)
+    master.restore(contract.Snapshot(time_ns=master.now_ns))
+    for user in "abd":
+        master.add_framework(f"f-{user}", user, active=False)
+    held = {f"f-{user}": resources("cpus:330", user) for user in "abd"}
+    master.send(running("s1", "cpus:1000;mem:1000", held))
+    for _ in range(8):
+        master.tick(3600.0)
+    master.send(contract.RemoveFramework(framework_id="f-d"))
+    while "d" in master.engine.users():
+        assert entitled(master, "a") < 0.495, "user d counts as long as it is known"
+        master.tick(60.0)
+    master.tick(LOOK)
+    assert entitled(master, "a") == pytest.approx(1 / 2)
+
+
 def test_sub_roles_dilute_no_role_outside_their_parent() -> None:
     master = made()
     master.add_framework("d", "d", *(f"d/{number}" for number in range(200)), active=False)
@@ -203,10 +256,10 @@ def test_sub_roles_dilute_no_role_outside_their_parent() -> None:
     assert entitled(master, "a") == pytest.approx(1 / 3)
 
 
-def test_a_user_counts_whole_while_it_uses_a_quarter_of_its_entitlement() -> None:
+def test_a_new_user_counts_whole_while_it_uses_half_of_its_entitlement() -> None:
     master = made(declared=False)
     master.add_framework("f-d", "d", active=False)
-    master.send(running("s2", "cpus:100;mem:100", {"f-d": resources("cpus:95", "d")}))
+    master.send(running("s2", "cpus:600;mem:600", {"f-d": resources("cpus:270", "d")}))
     master.tick(30.0)
     assert entitled(master, "a") == pytest.approx(1 / 2), "not used since the last sample"
     master.tick(30.0)
@@ -278,7 +331,7 @@ def test_a_users_mean_use_outlives_a_snapshot() -> None:
     master = made(declared=False)
     master.add_framework("f-d", "d", active=False)
     master.send(running("s2", "cpus:600", {"f-d": resources("cpus:500", "d")}))
-    for _ in range(60):
+    for _ in range(120):
         master.tick(60.0)
     master.remove_agent("s2")
     master.tick(30.0)
@@ -337,7 +390,7 @@ def come_and_go(master: MasterSide, demand: str = "") -> None:
 
 @pytest.mark.parametrize("each", ["", "cpus:0.05"])
 def test_new_users_never_evict_an_idle_user_with_a_larger_mean_use(each: str) -> None:
-    master = with_absent(0.4)
+    master = with_absent(0.6)
     assert entitled(master, "a") == pytest.approx(1 / 2, rel=0.02)
     come_and_go(master, each)
     assert len(master.engine.users()) <= IDLE + 1, "the limit of idle users still applies"
@@ -423,7 +476,7 @@ def test_users_of_a_shared_volume_count_for_it_once_together(
 ) -> None:
     for holders in (1, 2, 100):
         master = sharing(key, holders, tells=tells)
-        assert entitled(master, user) == pytest.approx((1 - TIMES * 0.01) / 2), holders
+        assert entitled(master, user) == pytest.approx((1 - TIMES * 0.01 / 2) / 2), holders
 
 
 @pytest.mark.parametrize("tells", [True, False])
