@@ -6,10 +6,13 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TypeVar
 
-from allocator.service.loop.cooperative import Work
+from allocator.service.loop.cooperative import Work, run_in_slices
 
 BUDGET = 0.005
 """Seconds that work may hold the event loop in one slice before other tasks run."""
+ANSWERS = 2
+"""Maximum number of answers about single users that are computed at the same time. Each of them
+takes the lock in turn with the messages of masters."""
 
 T = TypeVar("T")
 
@@ -22,6 +25,7 @@ class EngineLock:
 
     def __init__(self) -> None:
         self._lock = asyncio.Lock()
+        self._answers = asyncio.Semaphore(ANSWERS)
 
     async def __aenter__(self) -> None:
         """Wait for the lock."""
@@ -35,6 +39,15 @@ class EngineLock:
     ) -> None:
         """Release the lock."""
         self._lock.release()
+
+    async def answer(self, work: Work[T]) -> T:
+        """Run work that answers a question in slices, and hold the lock during each slice.
+
+        At most `ANSWERS` such works run at once; others wait in order of arrival. So messages of
+        masters wait for few slices, however many peers ask.
+        """
+        async with self._answers:
+            return await run_in_slices(work, self)
 
     async def run(self, begin: Callable[[], Work[T]]) -> T:
         """Acquire the lock, run work in slices, and release the lock; other tasks run in between.

@@ -87,7 +87,7 @@ class Admin(AdminServicer):
         """Return users' ranks and gains under each shadow policy, or the error that stopped it."""
         reply = admin.ShadowsReply()
         for follower in self._shadows.followers:
-            await run_in_slices(self._add_shadow(reply, follower), self._engine_lock)
+            await self._engine_lock.answer(self._add_shadow(reply, follower))
         return reply
 
     async def Explain(  # noqa: N802
@@ -106,10 +106,10 @@ class Admin(AdminServicer):
         row = rows.get(user)
         if row is None:
             hint = self._adapter.wording.about_unknown_user(user)
-            words = await run_in_slices(hint, self._engine_lock)
+            words = await self._engine_lock.answer(hint)
             await abort(context, grpc.StatusCode.NOT_FOUND, f"no such user: {user}{words}")
         survey = find_reasons(self._adapter, row.user)
-        reasons, passed_over = await run_in_slices(survey, self._engine_lock)
+        reasons, passed_over = await self._engine_lock.answer(survey)
         async with self._engine_lock:
             waited, alone = self._waits.seconds(row.user), self._statistics.alone
             cache = ExplanationFacts(reasons, waited, alone, passed_over)

@@ -19,7 +19,7 @@ from allocator.fairness.forecast import Cost, Passing, below_after, cost, passin
 from allocator.fairness.pool import Pool
 from allocator.fairness.quantities import Quantities
 from allocator.formatting import called, counted, duration
-from allocator.service.loop.cooperative import Work, run_in_slices, run_in_thread
+from allocator.service.loop.cooperative import Work, run_in_thread
 from allocator.service.loop.engine_lock import EngineLock
 from allocator.users.adapter import SchedulerAdapter
 from allocator.users.wording import Vocabulary
@@ -96,7 +96,7 @@ class Forecasts:
         async with engine_lock:
             demand = _demand(request, adapter)
             _check(request, adapter.pool.capacity)
-        survey = await run_in_slices(_survey_machines(adapter, user, demand), engine_lock)
+        survey = await engine_lock.answer(_survey_machines(adapter, user, demand))
         async with engine_lock:
             levels = [(level.pool.twin(), level.member) for level in adapter.path(user)]
             newcomer = not levels

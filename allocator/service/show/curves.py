@@ -5,15 +5,17 @@ samples in memory.
 """
 
 import asyncio
-from collections.abc import Collection, Sequence
+import json
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from typing_extensions import override
 
 from allocator.service.accounting import TooMuch
 from allocator.service.accounting.accountant import Accountant
+from allocator.service.loop.cooperative import Work, run_in_thread
 from allocator.service.show.standing_history import Sample, StandingHistory
 from allocator.users.adapter import SchedulerAdapter
 
@@ -89,12 +91,12 @@ class Curves:
         self._adapter = adapter
         self._history = history
         self._chronicle = chronicle
-        self._asking = asyncio.Lock()
-        """Lock that admits one query of the chronicle at a time, so that charts do not delay
-        operators."""
+        self._reading = asyncio.Lock()
+        """Lock that admits one reader at a time, so that charts delay neither operators nor
+        masters."""
 
-    async def read(self, users: Sequence[str], seconds: float) -> dict[str, Any]:
-        """Return shares and commitments of users over time, for the page's charts.
+    async def read(self, users: Sequence[str], seconds: float) -> str:
+        """Return shares and commitments of users over time as JSON, for the page's charts.
 
         All users have values at the same instants (`times`). An unknown value is None.
 
@@ -107,19 +109,20 @@ class Curves:
         since = max(until - min(seconds, LONGEST), 0.0)
         samples = [sample for sample in self._history.samples if sample.time >= since]
         hours: Sequence[Hour] | None = ()
-        if self._chronicle is not None:
-            async with self._asking:
+        async with self._reading:
+            if self._chronicle is not None:
                 hours = await self._chronicle.hours(users, since, until)
-        return await asyncio.to_thread(self._merged, users, (since, until), samples, hours)
+            work = self._merge(users, (since, until), samples, hours)
+            return await asyncio.to_thread(run_in_thread, work)
 
-    def _merged(
+    def _merge(
         self,
         users: Sequence[str],
         interval: tuple[float, float],
         samples: list[Sample],
         hours: "Sequence[Hour] | None",
-    ) -> dict[str, Any]:
-        """Merge hours and samples into one answer; called in a thread, because it can take long.
+    ) -> Work[str]:
+        """Merge hours and samples into one answer, and encode it as JSON, in cooperative steps.
 
         Args:
             users: Names of the users.
@@ -129,16 +132,44 @@ class Curves:
         """
         since, until = interval
         instants = _from_hours(hours or (), _beginning(samples)) + _thinned(samples)
-        return {
+        yield
+        columns = {}
+        for user in users:
+            columns[user] = [_column(instants, user, 0), _column(instants, user, 1)]
+            yield
+        answer = {
             "since": since,
             "until": until,
             "seen_since": samples[0].time if samples else None,
             "chronicle": None if self._chronicle is None else hours is not None,
             "times": [round(instant.time, 3) for instant in instants],
-            "users": {
-                user: [_column(instants, user, 0), _column(instants, user, 1)] for user in users
-            },
+            "users": columns,
         }
+        return (yield from encoding(answer))
+
+
+def encoding(data: Mapping[str, object]) -> Work[str]:
+    """Encode data as JSON in cooperative steps.
+
+    Each step encodes one entry of a list or dict at the top level.
+    """
+    parts = []
+    for name, value in data.items():
+        if isinstance(value, list | dict):
+            entries = []
+            for entry in value:
+                text = json.dumps(entry, allow_nan=False)
+                if isinstance(value, dict):
+                    text = f"{text}: {json.dumps(value[entry], allow_nan=False)}"
+                entries.append(text)
+                yield
+            text = ", ".join(entries)
+            text = f"{{{text}}}" if isinstance(value, dict) else f"[{text}]"
+        else:
+            text = json.dumps(value, allow_nan=False)
+            yield
+        parts.append(f"{json.dumps(name)}: {text}")
+    return f"{{{', '.join(parts)}}}"
 
 
 def _beginning(samples: list[Sample]) -> float:

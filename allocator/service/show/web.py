@@ -2,10 +2,9 @@
 
 import asyncio
 import ipaddress
-import json
 import math
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from importlib.resources import files
 
@@ -19,7 +18,7 @@ from allocator.service.accounting.accountant import Accountant
 from allocator.service.config import ConfigError, MetricsSection
 from allocator.service.loop.cooperative import SharedComputation, Work, run_in_slices, run_in_thread
 from allocator.service.loop.engine_lock import EngineLock
-from allocator.service.show.curves import Curves
+from allocator.service.show.curves import Curves, encoding
 from allocator.service.show.guard import BACKLOG, EACH_TURN, Guard
 from allocator.service.show.label_limiter import LabelLimiter
 from allocator.service.show.status import Status
@@ -181,23 +180,6 @@ def _scrape(  # noqa: PLR0913, PLR0917 - every source of the pages
     return scrape
 
 
-def encoding(data: Mapping[str, object]) -> Work[str]:
-    """Encode data as JSON in cooperative steps; each step encodes one entry of a top-level list."""
-    parts = []
-    for name, value in data.items():
-        if isinstance(value, list):
-            entries = []
-            for entry in value:
-                entries.append(json.dumps(entry, allow_nan=False))
-                yield
-            text = f"[{', '.join(entries)}]"
-        else:
-            text = json.dumps(value, allow_nan=False)
-            yield
-        parts.append(f"{json.dumps(name)}: {text}")
-    return f"{{{', '.join(parts)}}}"
-
-
 def _health(status: Status) -> _Handler:
     async def health(_: web.Request) -> web.Response:
         return web.json_response({"status": "ok", "connected": status.connected})
@@ -223,7 +205,7 @@ def _explain(status: Status, engine_lock: EngineLock) -> _Handler:
 
     async def explain(request: web.Request) -> web.Response:
         user, as_of = request.query.get("user", ""), status.time
-        words = await run_in_slices(status.explanation(user, await rows.get()), engine_lock)
+        words = await engine_lock.answer(status.explanation(user, await rows.get()))
         if words is None:
             return web.json_response({"error": f"no such user: {user}"}, status=404)
         return web.json_response({"user": user, "time": as_of, "words": words})
@@ -239,8 +221,7 @@ def _past(curves: Curves) -> _Handler:
             seconds = math.nan
         if not 0.0 < seconds < math.inf:
             return web.json_response({"error": "seconds must be a positive number"}, status=400)
-        answer = await curves.read(request.query.getall("user", []), seconds)
-        text = await asyncio.to_thread(json.dumps, answer)
+        text = await curves.read(request.query.getall("user", []), seconds)
         return web.Response(text=text, content_type="application/json")
 
     return past

@@ -9,8 +9,8 @@ import pytest
 
 from allocator.cooperative import Cooperative
 from allocator.service.loop import engine_lock
-from allocator.service.loop.cooperative import run_in_slices
-from allocator.service.loop.engine_lock import BUDGET, EngineLock
+from allocator.service.loop.cooperative import SLICE, run_in_slices
+from allocator.service.loop.engine_lock import ANSWERS, BUDGET, EngineLock
 
 
 class Engine:
@@ -120,3 +120,24 @@ def test_a_failure_releases_the_engine_lock() -> None:
         assert await turn.run(lambda: engine.apply_in_steps("after")) == "after"
 
     asyncio.run(main())
+
+
+def test_answers_are_computed_two_at_a_time() -> None:
+    lock = EngineLock()
+    running = most = 0
+
+    def answer(number: int) -> Cooperative[int]:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        for _ in range(3):
+            time.sleep(SLICE)  # so that the work takes several slices
+            yield
+        running -= 1
+        return number
+
+    async def crowd() -> list[int]:
+        return await asyncio.gather(*(lock.answer(answer(number)) for number in range(20)))
+
+    assert asyncio.run(crowd()) == list(range(20))
+    assert most == ANSWERS

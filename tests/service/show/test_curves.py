@@ -1,6 +1,7 @@
 """Curves of shares and commitments: hours from the accounting database, then samples."""
 
 import asyncio
+import json
 from collections.abc import Collection, Sequence
 from typing import Any
 
@@ -59,7 +60,8 @@ def watched(seconds: int, step: int = 5) -> tuple[Engine, StandingHistory]:
 
 
 def read(source: Curves, users: Sequence[str], seconds: float) -> dict[str, Any]:
-    return asyncio.run(source.read(users, seconds))
+    answer: dict[str, Any] = json.loads(asyncio.run(source.read(users, seconds)))
+    return answer
 
 
 def test_samples_agree_with_the_engine_and_have_equal_times_for_all_users() -> None:
@@ -105,7 +107,7 @@ def test_without_an_answer_of_the_accounting_database_only_its_hours_are_missing
     assert (answer["chronicle"], len(answer["times"])) == (False, 6)
 
 
-def test_the_accounting_database_is_queried_by_a_single_reader_at_a_time() -> None:
+def test_charts_are_computed_for_a_single_reader_at_a_time() -> None:
     engine, past = watched(60)
     asking = most = 0
 
@@ -122,7 +124,8 @@ def test_the_accounting_database_is_queried_by_a_single_reader_at_a_time() -> No
 
     async def crowd() -> list[dict[str, Any]]:
         source = Curves(engine, past, Busy([]))
-        return await asyncio.gather(*(source.read(["a"], HOUR) for _ in range(5)))
+        answers = await asyncio.gather(*(source.read(["a"], HOUR) for _ in range(5)))
+        return [json.loads(answer) for answer in answers]
 
     assert [answer["chronicle"] for answer in asyncio.run(crowd())] == [True] * 5
     assert most == 1

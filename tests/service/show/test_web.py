@@ -6,7 +6,7 @@ import math
 import pytest
 
 from allocator.cooperative import run_to_completion
-from allocator.service.show.web import encoding
+from allocator.service.show.curves import encoding
 
 TOLD = {
     "users": [{"user": 'a"b', "share": 0.1}, {"user": "é/{}"}],
