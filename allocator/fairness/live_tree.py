@@ -13,7 +13,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from functools import cmp_to_key, partial
 from itertools import chain, count, pairwise
 from operator import attrgetter
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
 Id = TypeVar("Id", bound=Hashable)
 K = TypeVar("K")
@@ -102,6 +102,8 @@ class Node(Generic[Id, K, T]):
         """The block of the order that contains this node."""
 
 
+_Pair: TypeAlias = tuple[Node[Id, K, T], Node[Id, K, T], Node[Id, K, T], Node[Id, K, T]]
+"""The node before two neighbours that may swap, the two neighbours, and the node after them."""
 _id = attrgetter("id")
 _NEAR = 3
 """Positions after a guess that are tried before a binary search."""
@@ -269,10 +271,11 @@ class LiveTree(Generic[Id, K, T]):
         """Move the tree to a later time (the paper's UPDATE). An earlier time has no effect.
 
         O(1) if no event lies between the old and the new time, else O(log n) for each pair with
-        such an event. The pairs' elements are removed while the tree still has the old time,
-        because a search needs the order of that time. Then they are inserted at the new time.
-        Removals make other elements neighbours. Their crossings are computed from the old time on.
-        So no crossing is missed, however many crossings lie between the two times.
+        such an event. The pairs leave the order while the tree still has the old time. Other
+        elements become neighbours, and their crossings are computed from the old time on. So no
+        crossing is missed, however many crossings lie between the two times. Then the pairs return
+        at the new time. Most pairs return to the same place, swapped. The elements of other pairs
+        are inserted by a search.
 
         >>> from allocator.fairness.priorities import PriorityLine, StraightLines
         >>> tree = LiveTree(StraightLines(), now=0)
@@ -290,19 +293,26 @@ class LiveTree(Generic[Id, K, T]):
         if first is None:
             self._now = now
             return
-        moved: list[tuple[Node[Id, K, T], Node[Id, K, T]]] = []
+        pairs: list[_Pair[Id, K, T]] = []
         while first is not None:
             self.events += 1
-            second = first.after
-            before = self._take_out(first)
-            self._take_out(second)
+            before, second = first.before, first.after
+            pairs.append((before, first, second, second.after))
+            self._unlink(first, second)
             self._update_events(before)
-            moved += (first, before), (second, before)
             first = self._due(now)
         self._now = now
-        for node, before in moved:
-            self._put(node, before)
-            self._update_events(node.before, node)
+        for _, first, second, _ in [pair for pair in pairs if not self._swap(*pair)]:
+            self._remove(first)
+            self._remove(second)
+        for before, first, second, _ in pairs:
+            if first.block:
+                self._update_events(second, first.before, first)
+            else:
+                self._put(first, before)
+                self._update_events(first.before, first)
+                self._put(second, before)
+                self._update_events(second.before, second)
 
     def minimum(self) -> Id:
         """Return the element with the lowest priority value, which is first. O(1).
@@ -460,6 +470,41 @@ class LiveTree(Generic[Id, K, T]):
             raise KeyError("the tree is empty")
         return self._blocks[position][position].id
 
+    def _swap(
+        self,
+        before: "Node[Id, K, T]",
+        first: "Node[Id, K, T]",
+        second: "Node[Id, K, T]",
+        after: "Node[Id, K, T]",
+    ) -> bool:
+        """Link two unlinked nodes again between the same nodes, and exchange their elements.
+
+        The two nodes keep their places in the blocks. The caller must recompute the events.
+
+        Args:
+            before: The node that was before the two nodes.
+            first: The first of the two nodes.
+            second: The second node.
+            after: The node that was after the two nodes.
+
+        Returns:
+            False if this would not give the present order. Then nothing changes.
+        """
+        precedes, now, ends = self._priorities.precedes, self._now, self._ends
+        if (
+            before.after is not after  # one of the nodes around them was unlinked, too
+            or after.before is not before
+            or not precedes(second, first, now)
+            or (before is not ends and not precedes(before, second, now))
+            or (after is not ends and not precedes(first, after, now))
+        ):
+            return False
+        first.id, second.id = second.id, first.id
+        first.attribute, second.attribute = second.attribute, first.attribute
+        self._nodes[first.id], self._nodes[second.id] = first, second
+        before.after, first.after, after.before = first, second, second
+        return True
+
     def _put(self, node: "Node[Id, K, T]", guess: "Node[Id, K, T] | None" = None) -> None:
         """Insert a node at its position for the present time.
 
@@ -537,14 +582,31 @@ class LiveTree(Generic[Id, K, T]):
 
     def _take_out(self, node: "Node[Id, K, T]") -> "Node[Id, K, T]":
         """Remove a node and its event from the order, and return the node's predecessor."""
-        block, before, after = node.block, node.before, node.after
+        before = node.before
+        self._unlink(node, node)
+        self._remove(node)
+        return before
+
+    @staticmethod
+    def _unlink(first: "Node[Id, K, T]", last: "Node[Id, K, T]") -> None:
+        """Link the nodes around one or two neighbours, and cancel the events of these neighbours.
+
+        The neighbours keep their places in the blocks. The first one is no longer linked to the
+        second, so `_swap` recognises it as unlinked.
+        """
+        before, after = first.before, last.after
+        before.after, after.before = after, before
+        first.event = last.event = None
+        first.after = first
+
+    def _remove(self, node: "Node[Id, K, T]") -> None:
+        """Remove an unlinked node from its block."""
+        block = node.block
         if block[0] is node:
             self._behead(block)
         else:
             block.remove(node)
-        before.after, after.before = after, before
-        node.event, node.block = None, []
-        return before
+        node.block = []
 
     def _update_events(self, *nodes: "Node[Id, K, T]") -> None:
         """Recompute when each of these nodes and its successor may swap (UPDATEEVENT)."""

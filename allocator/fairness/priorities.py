@@ -6,7 +6,6 @@ Live Tree and a plain scan give the same order to the last tie.
 """
 
 import math
-from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -208,11 +207,23 @@ class Envelopes(Priorities[Envelope, float]):
     ) -> int:
         s, attribute = -now, node.attribute
         value, size = _value(attribute, s)
-        index = bisect_left(
-            nodes,
-            (value, attribute.held, attribute.count, node.id),
-            key=lambda n: (n.attribute.at(s), n.attribute.held, n.attribute.count, n.id),
-        )
+        index, end = 0, len(nodes)
+        while index < end:
+            middle = (index + end) // 2
+            candidate = nodes[middle].attribute
+            if len(candidate.lines) == 1:
+                ((level, slope),) = candidate.lines
+                ahead = value - (level + slope * s)
+            else:
+                ahead = value - candidate.at(s)
+            if ahead > 0.0 or (
+                ahead == 0.0
+                and (candidate.held, candidate.count, nodes[middle].id)
+                < (attribute.held, attribute.count, node.id)
+            ):
+                index = middle + 1
+            else:
+                end = middle
         # The search compared both neighbours with the node. If this was safe, the index is right.
         for neighbour in nodes[max(index - 1, 0) : index + 1]:
             neighbour_value, neighbour_size = _value(neighbour.attribute, s)
@@ -232,10 +243,10 @@ class Envelopes(Priorities[Envelope, float]):
         Returns:
             The time. None: the priorities do not meet any more.
         """
-        if a.lines == b.lines:
-            return None
         if len(a.lines) == len(b.lines) == 1:
             return _meeting(a.lines[0], b.lines[0], now)
+        if a.lines == b.lines:
+            return None
         first: float | None = None
         for line in a.lines:
             for second in b.lines:
