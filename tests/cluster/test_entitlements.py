@@ -60,6 +60,12 @@ def entitled(master: MasterSide, user: str) -> float:
     return standing.entitlement
 
 
+def priority_of(master: MasterSide, user: str) -> float:
+    standing = master.engine.standing(user)
+    assert standing is not None
+    return standing.priority
+
+
 def owed(master: MasterSide, user: str) -> float:
     standing = master.engine.standing(user)
     assert standing is not None
@@ -406,10 +412,10 @@ def test_new_users_evict_no_idle_user_with_credits_or_accumulated_use(
     policy: str, use: float, each: str
 ) -> None:
     master = with_absent(use, policy)
-    before = master.engine.standing("d").priority
+    before = priority_of(master, "d")
     come_and_go(master, each)
     assert len(master.engine.users()) <= IDLE + 1, "the limit of idle users still applies"
-    assert master.engine.standing("d").priority == pytest.approx(before)
+    assert priority_of(master, "d") == pytest.approx(before)
 
 
 def test_former_event_logs_forget_the_longest_idle_user_of_policies_that_accumulate_use() -> None:
