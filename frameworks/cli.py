@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from typing import TypeGuard
 
     from rich.console import Console
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from frameworks.harness.verdict import Verdict
 
 DEFAULT_SPEED = 15.0
-"""Default of --speed. At this speed, each experiment of the papers takes 40 s on two cores."""
+"""Default of --speed without --slurm. At this speed, each experiment of the papers takes 40 s on
+two cores."""
 
 experiment_app = typer.Typer(
     help="Reproduce the papers' experiments on this machine.\n\n"
@@ -145,11 +146,13 @@ def run_experiment(
     ],
     *,
     speed: Annotated[
-        float,
+        float | None,
         typer.Option(
-            min=0.1, help="Seconds of the embedded Mesos's time for each second of real time."
+            min=0.1,
+            help="Seconds of the experiment for each second of real time.",
+            show_default=f"{DEFAULT_SPEED:g}; with --slurm 1",
         ),
-    ] = DEFAULT_SPEED,
+    ] = None,
     seed: Annotated[
         int, typer.Option(help="Seed of task run times; an experiment with variants uses several.")
     ] = 1,
@@ -173,6 +176,12 @@ def run_experiment(
             help="Folder with mesos-master, mesos-agent and our module, to run in real time."
         ),
     ] = None,
+    slurm: Annotated[
+        bool,
+        typer.Option(
+            "--slurm", help="Run on a temporary Slurm of this machine, in real time, as root."
+        ),
+    ] = False,
     record: Annotated[
         Path | None,
         typer.Option(
@@ -208,6 +217,9 @@ def run_experiment(
     allocations.csv, commitments.csv, figure.png, events.log, the logs of all processes, and
     time-machine.html, which plays the run.
 
+    With --slurm, the command starts a Slurm of Debian's packages and the service for Slurm. Each
+    task is a batch job. There is no events.log, and no time-machine.html.
+
     Example: longshare experiment run sdrf-adaptive
     """
     from rich.console import Console  # noqa: PLC0415 - keeps `--help` fast
@@ -216,18 +228,14 @@ def run_experiment(
     from frameworks.harness.comparison import compare  # noqa: PLC0415
     from frameworks.harness.processes import ChildFailed  # noqa: PLC0415
     from frameworks.harness.runner import ExperimentSettings, run  # noqa: PLC0415
+    from frameworks.harness.slurm import UnplayableError, measure_on_slurm  # noqa: PLC0415
+    from frameworks.local_slurm.cluster import SlurmError  # noqa: PLC0415
 
     chosen = _under(_named(name), policy, policy_file, parameters)
     folder = out or Path("runs") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
-    if record is not None and master is not None:
-        raise typer.BadParameter(
-            "with --master this command starts no allocator; give --record to the running service",
-            param_hint="--record",
-        )
-    if mesos_home is not None and master is not None:
-        raise typer.BadParameter("give --master or --mesos-home, not both", param_hint="--master")
+    _check_scheduler(chosen, master=master, mesos_home=mesos_home, record=record, slurm=slurm)
     settings = ExperimentSettings(
-        speed=1.0 if mesos_home or master else speed,
+        speed=1.0 if mesos_home or master else speed or (1.0 if slurm else DEFAULT_SPEED),
         seed=seed,
         out=folder,
         master=master,
@@ -237,28 +245,65 @@ def run_experiment(
     )
     if seeds is not None:
         chosen = chosen.model_copy(update={"seeds": seeds})
+    measure = measure_on_slurm if slurm else None
     console = Console(stderr=True)
     signal.signal(signal.SIGTERM, _interrupt)
     outcome: Verdict | Comparison
     try:
         if chosen.variants:
-            outcome = compare(chosen, settings, lambda varied: _Display(varied, console))
+            outcome = compare(chosen, settings, lambda varied: _Display(varied, console), measure)
         else:
             with _Display(chosen, console) as watch:
-                outcome = run(chosen, settings, watch)
+                outcome = run(chosen, settings, watch, measure)
+    except UnplayableError as error:
+        raise typer.BadParameter(str(error), param_hint="--slurm") from error
     except KeyboardInterrupt as error:
         console.print("Stopped; all processes have ended.")
         raise typer.Exit(130) from error
-    except (PolicyFailedError, ChildFailed, TimeoutError, OSError) as error:
+    except (PolicyFailedError, ChildFailed, SlurmError, TimeoutError, OSError) as error:
         console.print(f"longshare experiment: {error}", style="red", markup=False)
         raise typer.Exit(_failed(error, as_json=as_json)) from error
     _report(outcome, folder, console if as_json else Console())
-    if master is None:
+    if master is None and not slurm:
         _film(folder, record, seed, console if as_json else Console())
     if as_json:
         typer.echo(json.dumps(outcome.summary(), indent=2))
     if not outcome.agrees:
         raise typer.Exit(3 if _was_too_slow(outcome) else 1)
+
+
+def _check_scheduler(
+    chosen: "Experiment",
+    *,
+    master: str | None,
+    mesos_home: Path | None,
+    record: Path | None,
+    slurm: bool,
+) -> None:
+    """Check that the options of the command name one scheduler, on which the experiment can run.
+
+    Args:
+        chosen: The experiment.
+        master: Value of `--master`.
+        mesos_home: Value of `--mesos-home`.
+        record: Value of `--record`.
+        slurm: Value of `--slurm`.
+    """
+    if record is not None and master is not None:
+        raise typer.BadParameter(
+            "with --master this command starts no allocator; give --record to the running service",
+            param_hint="--record",
+        )
+    if mesos_home is not None and master is not None:
+        raise typer.BadParameter("give --master or --mesos-home, not both", param_hint="--master")
+    if slurm and any(option is not None for option in (master, mesos_home, record)):
+        raise typer.BadParameter(
+            "it cannot be combined with --master, --mesos-home or --record", param_hint="--slurm"
+        )
+    if chosen.needs_slurm and not slurm:
+        raise typer.BadParameter(
+            f"{chosen.name} compares with Slurm's own order; add --slurm", param_hint="NAME"
+        )
 
 
 def _failed(error: Exception, *, as_json: bool) -> int:
@@ -402,7 +447,12 @@ def _report(outcome: "Verdict | Comparison", folder: Path, console: "Console") -
     from frameworks.harness.verdict import Verdict  # noqa: PLC0415
 
     if not isinstance(outcome, Verdict):
-        console.print(_table_of_completions(outcome))
+        runs = f"mean ± deviation of {len(outcome.seeds)} runs"
+        console.print(_table_by_variant(f"Completion time in seconds, {runs}", outcome.completions))
+        if any(outcome.waits.values()):
+            console.print(
+                _table_by_variant(f"Mean wait of a task in seconds, {runs}", outcome.waits)
+            )
     elif outcome.completions:
         for name, seconds in outcome.completions.items():
             console.print(f"{name} took {seconds:.1f} s.", highlight=False)
@@ -459,25 +509,26 @@ def _film(folder: Path, record: Path | None, seed: int, console: "Console") -> N
             )
 
 
-def _table_of_completions(comparison: "Comparison") -> "Table":
-    """Return a table of the users' completion times in each variant."""
+def _table_by_variant(title: str, seconds: "Mapping[str, Mapping[str, list[float]]]") -> "Table":
+    """Return a table of seconds in each variant, with one row per user.
+
+    Args:
+        title: Title of the table.
+        seconds: By variant and by user: one value per seed.
+    """
     from statistics import fmean, stdev  # noqa: PLC0415
 
     from rich.table import Table  # noqa: PLC0415
 
-    runs = len(comparison.seeds)
-    table = Table("user", title=f"Completion time in seconds, mean ± deviation of {runs} runs")
-    for variant in comparison.completions:
+    table = Table("user", title=title)
+    for variant in seconds:
         table.add_column(variant, justify="right")
-    users = dict.fromkeys(
-        user for times_by_user in comparison.completions.values() for user in times_by_user
-    )
-    for user in users:
+    for user in dict.fromkeys(user for by_user in seconds.values() for user in by_user):
         cells = []
-        for times_by_user in comparison.completions.values():
-            times = times_by_user.get(user, [])
-            spread = stdev(times) if len(times) > 1 else 0.0
-            cells.append(f"{fmean(times):.1f} ± {spread:.1f}" if times else "")
+        for by_user in seconds.values():
+            values = by_user.get(user, [])
+            spread = stdev(values) if len(values) > 1 else 0.0
+            cells.append(f"{fmean(values):.1f} ± {spread:.1f}" if values else "")
         table.add_row(user, *cells)
     return table
 

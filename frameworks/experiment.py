@@ -6,7 +6,7 @@ import tomllib
 from collections.abc import Iterator
 from importlib.resources import files
 from itertools import pairwise
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, model_validator
 
@@ -121,10 +121,16 @@ class UserSpec(_Section):
     """The user's tasks; None selects the experiment's default `[tasks]`."""
 
 
+SlurmOrder: TypeAlias = Literal["policy", "fair-tree"]
+"""Order of pending jobs on Slurm: by the policy, or by Slurm's own Fair Tree. Fair Tree then has
+the half-life of the policy."""
+
+
 class Variant(_Section):
     """`[[variants]]`: a variation of the experiment, to be compared with other variants.
 
-    A variant can omit users, change placement constraints, or hold agents for users.
+    A variant can omit users, change placement constraints, or hold agents for users. On Slurm, it
+    can have another order.
     """
 
     name: Annotated[str, Field(min_length=1)]
@@ -137,6 +143,8 @@ class Variant(_Section):
 
     The allocator holds agents for users whose next task fits on no agent: for none, one or all.
     """
+    order: SlurmOrder = "policy"
+    """Order of pending jobs in this variant. Mesos has no Fair Tree."""
 
 
 class PhasesAgree(_Section):
@@ -247,6 +255,8 @@ class Experiment(_Section):
 
     The allocator holds agents for users whose next task fits on no agent: for none, one or all.
     """
+    order: SlurmOrder = "policy"
+    """Order of pending jobs on Slurm. Mesos has no Fair Tree."""
     tasks: TaskSpec | None = None
     """Tasks of all users that do not define their own."""
     users: Annotated[tuple[UserSpec, ...], Field(min_length=1)]
@@ -269,6 +279,11 @@ class Experiment(_Section):
         The experiment then ends when all tasks have finished, which may be before `duration`.
         """
         return all(self.tasks_of(user).count is not None for user in self.users)
+
+    @property
+    def needs_slurm(self) -> bool:
+        """True if a part of the experiment can only run on Slurm."""
+        return any(part.order == "fair-tree" for part in (self, *self.variants))
 
     @property
     def counts_tasks(self) -> bool:
@@ -321,6 +336,7 @@ class Experiment(_Section):
                     if user.name not in variant.without
                 ),
                 "hold_for": variant.hold_for,
+                "order": variant.order,
                 "variants": (),
                 "claims": (),
             }

@@ -4,13 +4,14 @@ import json
 import math
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from copy import deepcopy
 from dataclasses import asdict, dataclass, replace
 from statistics import fmean, stdev
 from typing import Any
 
 from frameworks.experiment import Experiment, NoLater
 from frameworks.harness.figure import draw_completions
-from frameworks.harness.runner import ExperimentSettings, Progress, run
+from frameworks.harness.runner import ExperimentSettings, Measure, Progress, run
 from frameworks.harness.verdict import Finding
 
 Watch = Callable[[Experiment], AbstractContextManager[Callable[[Progress], None]]]
@@ -31,6 +32,9 @@ class Comparison:
     agrees: bool
     completions: dict[str, dict[str, list[float]]]
     """Seconds from a user's start to its end: by variant, by user, one value per seed."""
+    waits: dict[str, dict[str, list[float]]]
+    """Mean seconds from the submission of a task to its start, in the same form. Empty without
+    Slurm."""
     claims: list[Finding]
 
     def summary(self) -> dict[str, Any]:
@@ -38,7 +42,12 @@ class Comparison:
         return asdict(self)
 
 
-def compare(experiment: Experiment, settings: ExperimentSettings, watch: Watch) -> Comparison:
+def compare(
+    experiment: Experiment,
+    settings: ExperimentSettings,
+    watch: Watch,
+    measure: Measure | None = None,
+) -> Comparison:
     """Run an experiment's variants with all seeds, each in its own folder, and write the results.
 
     Args:
@@ -46,6 +55,7 @@ def compare(experiment: Experiment, settings: ExperimentSettings, watch: Watch) 
         settings: Options of the runs.
         watch: Function called with the experiment of each run. It returns a context manager, whose
             value is the progress callback of the run.
+        measure: As in `run`.
 
     Raises:
         ChildFailed: A process ended unexpectedly.
@@ -57,14 +67,17 @@ def compare(experiment: Experiment, settings: ExperimentSettings, watch: Watch) 
     completions: dict[str, dict[str, list[float]]] = {
         variant.name: {} for variant in experiment.variants
     }
+    waits = deepcopy(completions)
     for seed in seeds:
         for variant in experiment.variants:
             varied = experiment.variant(variant)
             folder = settings.out / f"{variant.name.replace(' ', '-')}-{seed}"
             with watch(varied) as progress:
-                verdict = run(varied, replace(settings, seed=seed, out=folder), progress)
+                verdict = run(varied, replace(settings, seed=seed, out=folder), progress, measure)
             for user, seconds in verdict.completions.items():
                 completions[variant.name].setdefault(user, []).append(seconds)
+            for user, seconds in verdict.waits.items():
+                waits[variant.name].setdefault(user, []).append(seconds)
     claims = list(_findings(experiment, completions))
     comparison = Comparison(
         experiment=experiment.name,
@@ -73,6 +86,7 @@ def compare(experiment: Experiment, settings: ExperimentSettings, watch: Watch) 
         speed=settings.speed,
         agrees=all(claim.holds for claim in claims),
         completions=completions,
+        waits=waits,
         claims=claims,
     )
     draw_completions(experiment.title, completions, settings.out)

@@ -27,6 +27,8 @@ class Measurement:
 
     Unfinished users are left out.
     """
+    waits: dict[str, float] = field(default_factory=dict)
+    """By user: mean seconds from the submission of a task to its start. Empty without Slurm."""
 
     @property
     def in_use(self) -> Series:
@@ -38,13 +40,14 @@ class Measurement:
         return total
 
 
-def read_recorder(path: Path, start: float, end: float) -> Measurement:
+def read_recorder(path: Path, start: float, end: float, speed: float = 1.0) -> Measurement:
     """Read the samples between two instants from the file of the allocator's recorder.
 
     Args:
         path: The recorder's CSV file.
         start: First instant, as the master's time in seconds since the Unix epoch.
         end: Last instant, as the master's time in seconds since the Unix epoch.
+        speed: Seconds of the experiment for each second of the file's times.
     """
     measured = Measurement()
     with path.open(newline="", encoding="utf-8") as file:
@@ -52,6 +55,7 @@ def read_recorder(path: Path, start: float, end: float) -> Measurement:
             time = float(row["time"]) - start
             if not 0.0 <= time <= end - start:
                 continue
+            time *= speed
             commitments = measured.commitments.setdefault(row["user"], {})
             commitments[time] = max(commitments.get(time, 0.0), float(row["commitment"]))
             if row["resource"] == "cpus":

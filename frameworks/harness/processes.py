@@ -1,6 +1,7 @@
 """Starts child processes, logs their output, and stops them all at the end."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -87,6 +88,29 @@ class Child:
             lines = self._log.read_text(errors="replace").splitlines()[-_TAIL:]
             output = "".join(f"\n  | {line}" for line in lines) or " (it said nothing)"
             raise ChildFailed(f"{self.name} ended with exit code {code}; see {self._log}:{output}")
+
+    def await_line(self, pattern: str, patience: float) -> str:
+        """Wait until a line of the output matches a pattern.
+
+        Args:
+            pattern: Regular expression with one group.
+            patience: Maximum real time to wait, in seconds.
+
+        Returns:
+            The text of the group.
+
+        Raises:
+            ChildFailed: The process ended.
+            TimeoutError: No line matched in time.
+        """
+        deadline = time.monotonic() + patience
+        while time.monotonic() < deadline:
+            match = re.search(pattern, self._log.read_text(errors="replace"))
+            if match is not None:
+                return match[1]
+            self.check()
+            time.sleep(0.02)
+        raise TimeoutError(f"{self.name} did not come up within {patience:g} s; see {self._log}")
 
     def ask_to_stop(self) -> None:
         """Send the stop signal, without waiting for the end of the process.

@@ -1,14 +1,13 @@
 """Runs an experiment from start to end: processes, measurement, and result files."""
 
 import json
-import re
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import tomli_w
 
@@ -71,6 +70,7 @@ class ExperimentSettings:
     """Options of a run of an experiment."""
 
     speed: float
+    """Seconds of the experiment for each second of real time."""
     seed: int
     out: Path
     master: str | None = None
@@ -83,8 +83,17 @@ class ExperimentSettings:
     """File that defines the policy; None if the policy is part of Longshare."""
 
 
+Measure: TypeAlias = Callable[
+    [Experiment, ExperimentSettings, Callable[[Progress], None]], Measurement
+]
+"""Function that plays an experiment on a scheduler, and returns the measured values."""
+
+
 def run(
-    experiment: Experiment, settings: ExperimentSettings, watch: Callable[[Progress], None]
+    experiment: Experiment,
+    settings: ExperimentSettings,
+    watch: Callable[[Progress], None],
+    measure: Measure | None = None,
 ) -> Verdict:
     """Run an experiment, write its results to `settings.out`, and compare them with the claims.
 
@@ -92,6 +101,7 @@ def run(
         experiment: The experiment.
         settings: Options of the run.
         watch: Progress callback.
+        measure: Plays the experiment; None: `measure_on_mesos`.
 
     Raises:
         ChildFailed: A process ended unexpectedly.
@@ -99,6 +109,31 @@ def run(
         OSError: The results cannot be written, a master did not answer, or the folder of Mesos is
             incomplete.
         PolicyFailedError: The policy failed, so the allocations are not the policy's.
+    """
+    measured = (measure or measure_on_mesos)(experiment, settings, watch)
+    expected = (
+        expected_cpus(experiment, expectation(experiment))
+        if experiment.divisible
+        else Measurement()
+    )
+    verdict = judge(experiment, measured, expected, seed=settings.seed, speed=settings.speed)
+    write_table(settings.out / "allocations.csv", measured.cpus)
+    write_table(settings.out / "commitments.csv", measured.commitments)
+    if experiment.counts_tasks:
+        draw_shares(experiment, measured, settings.out)
+    else:
+        draw(experiment, measured, expected, settings.out)
+    summary = json.dumps(verdict.summary(), indent=2)
+    (settings.out / "summary.json").write_text(summary + "\n", encoding="utf-8")
+    return verdict
+
+
+def measure_on_mesos(
+    experiment: Experiment, settings: ExperimentSettings, watch: Callable[[Progress], None]
+) -> Measurement:
+    """Play an experiment with frameworks on a Mesos, and return the measured values.
+
+    The arguments and errors are those of `run`.
     """
     logs = settings.out / "logs"
     logs.mkdir(parents=True, exist_ok=True)
@@ -131,21 +166,7 @@ def run(
     if settings.master is None:
         recorded = read_recorder(recording, start_time, start_time + experiment.duration)
         measured.cpus, measured.commitments = recorded.cpus, recorded.commitments
-    expected = (
-        expected_cpus(experiment, expectation(experiment))
-        if experiment.divisible
-        else Measurement()
-    )
-    verdict = judge(experiment, measured, expected, seed=settings.seed, speed=settings.speed)
-    write_table(settings.out / "allocations.csv", measured.cpus)
-    write_table(settings.out / "commitments.csv", measured.commitments)
-    if experiment.counts_tasks:
-        draw_shares(experiment, measured, settings.out)
-    else:
-        draw(experiment, measured, expected, settings.out)
-    summary = json.dumps(verdict.summary(), indent=2)
-    (settings.out / "summary.json").write_text(summary + "\n", encoding="utf-8")
-    return verdict
+    return measured
 
 
 @contextmanager
@@ -172,20 +193,13 @@ def _master(
         config = settings.out / "longshare.toml"
         store = settings.out / "commitments.sqlite"
         store.unlink(missing_ok=True)  # users start with the commitments of the experiment
-        policy = _policy(experiment, settings.policy_file, Path(folder))
+        policy = policy_section(experiment, settings.policy_file, Path(folder))
         config.write_text(
             _configuration(experiment, policy, allocator, recording, store), encoding="utf-8"
         )
         record = f"--record={settings.record or settings.out / EVENTS}"
         service = children.start("allocator", "serve", "--config", str(config), record)
-        logs = settings.out / "logs"
-        try:
-            page = _await_line(service, logs / "allocator.log", r"(http://\S+/)metrics")
-        except ChildFailed as error:
-            if "a rule is broken" not in str(error):  # the service's message about a policy
-                raise
-            name = str(experiment.policy["name"])
-            raise PolicyFailedError(name, 1, str(error)) from error
+        page = await_page(service, experiment)
         whereabouts = AllocatorAddresses(page, allocator)
         if settings.mesos_home is not None:
             home = MesosHome(settings.mesos_home)
@@ -202,8 +216,24 @@ def _master(
             f"--allocator={allocator}",
             "--port=0",
         )
-        address = _await_line(master, logs / "mesos.log", r"Mesos master on (\S+)")
-        yield address, whereabouts
+        yield master.await_line(r"Mesos master on (\S+)", STARTUP_TIMEOUT_S), whereabouts
+
+
+def await_page(service: Child, experiment: Experiment) -> str:
+    """Wait until a service shows its status page, and return the URL of the page.
+
+    Raises:
+        PolicyFailedError: The service has not accepted the policy of the experiment.
+        ChildFailed: The service ended for another reason.
+        TimeoutError: The service did not start in time.
+    """
+    try:
+        return service.await_line(r"(http://\S+/)metrics", STARTUP_TIMEOUT_S)
+    except ChildFailed as error:
+        if "a rule is broken" not in str(error):  # the service's message about a policy
+            raise
+        name = str(experiment.policy["name"])
+        raise PolicyFailedError(name, 1, str(error)) from error
 
 
 def allocation_settings(experiment: Experiment) -> dict[str, Any]:
@@ -225,8 +255,8 @@ def allocation_settings(experiment: Experiment) -> dict[str, Any]:
     }
 
 
-def _policy(experiment: Experiment, file: Path | None, folder: Path) -> dict[str, Any]:
-    """Return the section `policy` of the allocator's configuration for an experiment.
+def policy_section(experiment: Experiment, file: Path | None, folder: Path) -> dict[str, Any]:
+    """Return the section `policy` of a service's configuration for an experiment.
 
     A policy file is copied into a private folder, because the service rejects policy files that
     other users may write.
@@ -305,7 +335,7 @@ def _prepare(
         )
         prepared.append((arrival, child))
     for _, child in prepared:
-        _await_line(child, settings.out / "logs" / f"{child.name}.log", r"(waiting)")
+        child.await_line(r"(waiting)", STARTUP_TIMEOUT_S)
     return prepared
 
 
@@ -407,28 +437,3 @@ def _completions(experiment: Experiment, finished: Mapping[str, list[float]]) ->
         finished: End times of finished tasks, by framework name.
     """
     return {user.name: max(finished[user.name]) - at for at, user in _arrivals(experiment)}
-
-
-def _await_line(child: Child, log: Path, pattern: str) -> str:
-    """Wait until a line of a child's output matches a pattern.
-
-    Args:
-        child: The process.
-        log: File with the child's output.
-        pattern: Regular expression with one group.
-
-    Returns:
-        The text of the group.
-
-    Raises:
-        ChildFailed: The child ended.
-        TimeoutError: No line matched in time.
-    """
-    deadline = time.monotonic() + STARTUP_TIMEOUT_S
-    while time.monotonic() < deadline:
-        match = re.search(pattern, log.read_text(errors="replace"))
-        if match is not None:
-            return match[1]
-        child.check()
-        time.sleep(0.02)
-    raise TimeoutError(f"{child.name} did not come up within {STARTUP_TIMEOUT_S:g} s; see {log}")

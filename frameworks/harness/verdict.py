@@ -77,6 +77,8 @@ class Verdict:
 
     Unfinished users are left out.
     """
+    waits: dict[str, float]
+    """By user: mean seconds from the submission of a task to its start. Empty without Slurm."""
     claims: list[Finding]
 
     @property
@@ -157,6 +159,7 @@ def judge(
         agrees=all(finding.holds for finding in findings),
         phases=phases,
         completions={name: round(seconds, 3) for name, seconds in measured.completions.items()},
+        waits={name: round(seconds, 3) for name, seconds in measured.waits.items()},
         claims=findings,
     )
 

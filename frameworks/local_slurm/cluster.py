@@ -8,7 +8,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -25,6 +25,8 @@ from frameworks.local_slurm.configuration import (
 
 _PROGRAMS = ("munged", "slurmctld", "slurmd", "squeue", "scontrol", "sbatch")
 _CLIENTS = ("squeue", "scontrol", "sprio", "sinfo", "sacct", "sacctmgr", "sbatch", "scancel")
+_PACKAGES = ("slurmctld", "slurmd", "slurm-client", "slurm-wlm-basic-plugins", "munge")
+_ACCOUNTING_PACKAGES = ("slurmdbd", "mariadb-server-core", "mariadb-client-core")
 _ACCOUNTING = ("slurmdbd", "mariadbd", "mariadb-install-db", "mariadb")
 _SYSTEM_FOLDERS = "/usr/local/sbin:/usr/sbin:/sbin"
 _PATIENCE = 60.0
@@ -47,6 +49,23 @@ def missing_programs(*, accounting: bool = False) -> list[str]:
     """
     needed = (*_PROGRAMS, *(_ACCOUNTING if accounting else ()))
     return [name for name in needed if shutil.which(name, path=_search_path()) is None]
+
+
+def obstacle(*, accounting: bool = False) -> str | None:
+    """Return why a temporary Slurm cannot run on this machine; None if it can.
+
+    Args:
+        accounting: Whether a database and slurmdbd are needed, too.
+    """
+    missing = missing_programs(accounting=accounting)
+    if missing:
+        return (
+            f"Slurm's programs {', '.join(missing)} are not installed; on Debian: apt-get install "
+            + " ".join(_PACKAGES + (_ACCOUNTING_PACKAGES if accounting else ()))
+        )
+    if os.geteuid() != 0:
+        return "only root can start a Slurm whose jobs belong to other users; run this as root"
+    return None
 
 
 def _search_path() -> str:
@@ -82,7 +101,7 @@ class LocalSlurm:
         return {
             **{name: value for name, value in os.environ.items() if "SLURM" not in name},
             "PATH": f"{self.folder / 'bin'}:{_search_path()}",
-            "SLURM_CONF": str(self._conf),
+            "SLURM_CONF": str(self.conf),
         }
 
     @property
@@ -91,8 +110,14 @@ class LocalSlurm:
         return self.folder / "jobcomp.txt"
 
     @property
-    def _conf(self) -> Path:
+    def conf(self) -> Path:
+        """The configuration file."""
         return self.folder / "slurm.conf"
+
+    def ended_jobs(self) -> Iterator[dict[str, str]]:
+        """Yield the fields of each line that Slurm has written for an ended job, by name."""
+        for line in self.jobcomp.read_text().splitlines():
+            yield dict(part.split("=", 1) for part in line.split(" ") if "=" in part)
 
     def __enter__(self) -> Self:
         try:
@@ -146,7 +171,7 @@ class LocalSlurm:
 
     def start_controller(self) -> None:
         """Start slurmctld, and wait until it answers."""
-        self._start_daemon("slurmctld", "slurmctld", "-D", "-f", str(self._conf))
+        self._start_daemon("slurmctld", "slurmctld", "-D", "-f", str(self.conf))
         self._wait("slurmctld", lambda: self.run("sinfo"))
 
     def kill_controller(self) -> None:
@@ -169,7 +194,7 @@ class LocalSlurm:
 
     def start_node(self, name: str) -> None:
         """Start the daemon of a node, without waiting until the node is up."""
-        self._start_daemon(f"slurmd-{name}", "slurmd", "-D", "-N", name, "-f", str(self._conf))
+        self._start_daemon(f"slurmd-{name}", "slurmd", "-D", "-N", name, "-f", str(self.conf))
 
     def kill_node(self, name: str) -> None:
         """Kill the daemon of a node at once. The processes of its jobs continue."""
@@ -180,7 +205,7 @@ class LocalSlurm:
         if self._root is not None:
             self._cancel_jobs()  # processes of newer versions do not have the marker
         self._children.stop()
-        marker = f"SLURM_CONF={self._conf}".encode()
+        marker = f"SLURM_CONF={self.conf}".encode()
         for process in Path("/proc").iterdir():
             if process.name.isdecimal() and process.name != str(os.getpid()):
                 try:
@@ -221,7 +246,7 @@ class LocalSlurm:
         for name in nodes:
             (spool / name).mkdir(mode=0o755)
         self._enter_root(spool)
-        self._conf.write_text(slurm_conf(self.settings, self.folder, spool, ports))
+        self.conf.write_text(slurm_conf(self.settings, self.folder, spool, ports))
         (self.folder / "gres.conf").write_text(gres_conf(self.settings, self.folder))
         for group in self.settings.nodes:
             for name in group.names():
@@ -288,7 +313,7 @@ class LocalSlurm:
 
     def _start_daemon(self, name: str, program: str, *arguments: str) -> None:
         variables = (
-            f"SLURM_CONF={self._conf}",
+            f"SLURM_CONF={self.conf}",
             f"MYSQL_UNIX_PORT={self.folder / 'database.socket'}",
         )
         self._children.start_program(name, "env", *variables, *self._command(program, *arguments))

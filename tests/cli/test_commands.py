@@ -102,6 +102,7 @@ def test_unreadable_resources_are_named() -> None:
 def test_experiments_are_listed_for_people_and_for_scripts() -> None:
     assert set(experiment.names()) == {
         "drf-baseline",
+        "fair-tree",
         "sdrf-adaptive",
         "sdrf-initial-commitments",
         "tsf-elephants-and-mice",
@@ -114,6 +115,24 @@ def test_experiments_are_listed_for_people_and_for_scripts() -> None:
         assert name in table
     listed = json.loads(longshare("experiment", "list", "--json").stdout)
     assert [e["name"] for e in listed] == experiment.names()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("fair-tree",), "add --slurm"),
+        (("tsf-micro", "--slurm"), "the policy tsf counts tasks"),
+        (("fair-tree", "--slurm", "--speed", "7"), "half-life is a number of minutes"),
+        (("drf-baseline", "--slurm", "--master", "127.0.0.1:1"), "cannot be combined"),
+    ],
+)
+def test_an_experiment_that_its_scheduler_cannot_run_ends_with_exit_code_2(
+    arguments: tuple[str, ...], message: str, tmp_path: Path
+) -> None:
+    completed = longshare("experiment", "run", *arguments, "--out", str(tmp_path / "out"))
+    assert completed.returncode == 2
+    assert message in " ".join(completed.stderr.replace("│", " ").split())
+    assert not (tmp_path / "out").exists()
 
 
 def test_an_unknown_experiment_ends_with_exit_code_2_and_lists_experiments() -> None:
