@@ -283,7 +283,8 @@ class Experiment(_Section):
     @property
     def needs_slurm(self) -> bool:
         """True if a part of the experiment can only run on Slurm."""
-        return any(part.order == "fair-tree" for part in (self, *self.variants))
+        orders = {self.order, *(variant.order for variant in self.variants)}
+        return "fair-tree" in orders
 
     @property
     def counts_tasks(self) -> bool:

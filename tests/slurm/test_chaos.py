@@ -97,8 +97,8 @@ def test_commitments_equal_those_of_the_records_after_failures_and_jobs_of_all_k
             low, high = least[user].get(resource, 0.0), most[user].get(resource, 0.0)
             assert low - 1e-9 <= ours <= high + 1e-9, (user, resource, forgotten)
     # jobcomp knows no suspension, and the start of a job whose size changed; see slurm-order.md.
-    ours = settled.commitments((SPECIAL,))[0]
-    assert ours["cpus"] == pytest.approx(least[SPECIAL]["cpus"], abs=0.03)
+    commitments = settled.commitments((SPECIAL,))[0]
+    assert commitments["cpus"] == pytest.approx(least[SPECIAL]["cpus"], abs=0.03)
 
 
 def submit_all_kinds(slurm: LocalSlurm) -> dict[str, int]:
