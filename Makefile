@@ -26,7 +26,7 @@ PROTOBUF_SOURCE ?=
 # Packages of throw-away Debians. DEBIAN_PARTS are packages that every real Debian has.
 DEBIAN_PARTS := ca-certificates,dbus,iproute2,logrotate,python3,systemd,systemd-sysv
 NEWER_PARTS := ca-certificates,git,make,python3-venv
-SLURM_PARTS := slurmctld,slurmd,slurm-client,munge,slurm-wlm-basic-plugins
+SLURM_PARTS := slurmctld,slurmd,slurmdbd,slurm-client,munge,slurm-wlm-basic-plugins,mariadb-server-core,mariadb-client-core
 
 LOCAL_PACKAGES := pyproject.toml packages/pymesos/pyproject.toml packages/pymesos/source.txt
 WHEELS := $(VENV)/.installed-wheels

@@ -185,6 +185,7 @@ def _bridge(policy: str, chosen: list[str] | None, users: CountedFor, history: s
     from allocator.slurm.bridge import Bridge, BridgeSettings
     from allocator.slurm.client import SlurmClient
     from allocator.slurm.state import StateSettings
+    from allocator.slurm.task_shares import reason_against
 
     given: dict[str, object] = dict(parameters.parse(chosen))
     if policy == "sdrf" and not given:
@@ -193,6 +194,8 @@ def _bridge(policy: str, chosen: list[str] | None, users: CountedFor, history: s
         ranked_by = create(policy, given)
     except ValueError as error:
         fail(USAGE, error)
+    if reason := reason_against(ranked_by):
+        fail(USAGE, reason)
     try:
         seconds = duration(history)
     except ValueError as error:

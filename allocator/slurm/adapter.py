@@ -18,6 +18,7 @@ from allocator.slurm.order import can_start
 from allocator.slurm.reasons import ReasonGroup, group_of
 from allocator.slurm.shares import ShareTree, Users, name_of
 from allocator.slurm.state import ClusterState
+from allocator.slurm.task_shares import TASKS
 from allocator.slurm.timelines import UserPath
 from allocator.slurm.wording import SlurmWording
 from allocator.users.adapter import ClusterCounts, MachineSummary, SchedulerAdapter
@@ -338,4 +339,5 @@ def _names(path: UserPath) -> tuple[str, ...]:
 
 def _fitting(available: Quantities, demand: Quantities) -> int:
     """Return how many times a demand fits into available resources."""
-    return min((available[name] // amount for name, amount in demand.items() if amount), default=0)
+    amounts = [(name, amount) for name, amount in demand.items() if amount and name != TASKS]
+    return min((available[name] // amount for name, amount in amounts), default=0)

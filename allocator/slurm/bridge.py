@@ -11,12 +11,20 @@ from typing import NamedTuple
 from allocator.slurm.checks import keeps_accounting
 from allocator.slurm.client import CommandError, SlurmClient, complete_lines
 from allocator.slurm.factors import NO_FACTOR, FactorUpdate, is_ours, plan_factors
-from allocator.slurm.jobs import Job, JobReader, ShapeError, read_details, read_nodes
+from allocator.slurm.jobs import (
+    Job,
+    JobReader,
+    ShapeError,
+    quantities,
+    read_details,
+    read_nodes,
+)
 from allocator.slurm.order import Order, order_jobs
 from allocator.slurm.reasons import ReasonGroup, group_of
 from allocator.slurm.records import Record, read_accounting, read_jobcomp
 from allocator.slurm.shares import ShareTree
 from allocator.slurm.state import ClusterState, JobKey, Observation, StateSettings
+from allocator.slurm.task_shares import TaskShares
 from allocator.slurm.timelines import Correction
 from allocator.slurm.users import Associations, read_associations
 
@@ -133,7 +141,10 @@ class Bridge:
         self._apply = apply
         self._history: _History | None = None
         """From Slurm's configuration; None before the first reading."""
-        self._reader = JobReader()
+        counts_tasks = settings.state.policy.counts_tasks
+        self._task_shares = TaskShares(settings.state.excluded) if counts_tasks else None
+        self._measure = quantities if self._task_shares is None else self._task_shares.measure
+        self._reader = JobReader(self._measure)
         self.accounts_failure = ""
         """Error of the latest reading of the accounts; empty if it succeeded."""
         self._nodes_read = self._accounts_read = _NEVER
@@ -165,10 +176,12 @@ class Bridge:
         history = self._history or _history(self.client.configuration())
         self._history = history
         associations = self._read_associations(now, history)
-        jobs = self._reader.read(self.client.jobs())
         nodes = None
         if now - self._nodes_read >= settings.nodes_every:
             nodes = read_nodes(self.client.nodes())
+            if self._task_shares is not None and self._task_shares.set_nodes(nodes):
+                self._reader.forget()
+        jobs = self._reader.read(self.client.jobs())
         asked = state.needs_details(now, jobs)
         details = read_details(self.client.details(asked))
         away = now - state.observed > history.min_job_age
@@ -241,9 +254,9 @@ class Bridge:
     def _records(self, history: _History) -> list[Record] | None:
         """Return the attempts since the settled time; None if nothing records them."""
         if history.accounting:
-            return read_accounting(self.client.accounting(self.state.settled.now))
+            return read_accounting(self.client.accounting(self.state.settled.now), self._measure)
         if history.jobcomp is not None and history.jobcomp.is_file():
-            return read_jobcomp(complete_lines(history.jobcomp))
+            return read_jobcomp(complete_lines(history.jobcomp), self._measure)
         return None
 
     def _order(self, tree: ShareTree, factors: dict[str, int]) -> Order:

@@ -1,7 +1,7 @@
 """Jobs and nodes as Slurm's client commands describe them at one time."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC
 from functools import lru_cache
@@ -157,10 +157,18 @@ class JobReader:
 
     Most lines are the same at each reading. A line that was read before yields the same object.
     Only changed jobs cost time.
+
+    Args:
+        measure: Converts trackable resources to quantities; by default `quantities`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, measure: Callable[[str], Quantities] | None = None) -> None:
+        self._measure = quantities if measure is None else measure
         self._jobs: dict[str, Job] = {}
+
+    def forget(self) -> None:
+        """Read each line as new the next time, because lines have another meaning now."""
+        self._jobs = {}
 
     def read(self, text: str) -> list[SeenJob]:
         """Return all jobs.
@@ -179,7 +187,7 @@ class JobReader:
             used, _, rest = line.partition(_SEPARATOR)
             job = earlier.get(rest)
             if job is None:
-                job = _job(rest)
+                job = _job(rest, self._measure)
             self._jobs[rest] = job
             if job.tasks and job.number == job.array and job.pending:
                 arrays.setdefault(job.number, []).append(job)
@@ -192,7 +200,7 @@ class JobReader:
         return seen
 
 
-def _job(line: str) -> Job:
+def _job(line: str, measure: Callable[[str], Quantities]) -> Job:
     """Read a line without its first column.
 
     Raises:
@@ -226,7 +234,7 @@ def _job(line: str) -> Job:
     if submitted is None:
         raise ShapeError(f"squeue, {where}: submittime is {fields['submittime']!r}")
     try:
-        allocated = quantities(fields["tres-alloc"].rstrip(_SEPARATOR))
+        allocated = measure(fields["tres-alloc"].rstrip(_SEPARATOR))
     except NotationError as error:
         raise ShapeError(f"squeue, {where}: tres-alloc: {error}") from None
     return Job(

@@ -12,6 +12,7 @@ from allocator.fairness.quantities import Quantities
 from allocator.fairness.sorter_snapshot import Position, SorterSnapshot
 from allocator.slurm.jobs import ClusterNode, Job, array_limit, array_tasks
 from allocator.slurm.shares import ShareTree, name_of
+from allocator.slurm.task_shares import TASKS
 from allocator.slurm.timelines import UserPath
 
 READY = frozenset({"None", "Priority", "Resources", "Prolog"})
@@ -100,7 +101,7 @@ def order_jobs(  # noqa: PLR0913 - each is a separate input
     components = _linked_partitions(nodes.values())
     for waiting, user in _queue_entries(pending, running_tasks, tasks_ahead, order.passed_over):
         partitions = frozenset(components.get(name, name) for name in waiting.job.partitions)
-        kinds = frozenset(name for name in waiting.demand if name not in {"cpus", "mem"})
+        kinds = frozenset(name for name in waiting.demand if name not in {"cpus", "mem", TASKS})
         queues.setdefault((partitions, kinds), {}).setdefault(user, []).append(waiting)
     groups, pools = [], tree.pools
     for by_user in queues.values():

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from allocator.fairness.quantities import Quantities
 from allocator.slurm.jobs import ShapeError, quantities
+from allocator.slurm.task_shares import Measure
 from allocator.slurm.timelines import Attempt, Step
 from allocator.slurm_notation import (
     NEVER,
@@ -58,11 +59,12 @@ class _Row(NamedTuple):
     exact: bool
 
 
-def read_accounting(text: str) -> list[Record]:
+def read_accounting(text: str, measure: Measure = quantities) -> list[Record]:
     """Read the output of `sacct --duplicates --allocations --parsable2 --noheader`.
 
     Args:
         text: Rows with `ACCOUNTING_COLUMNS`, with times in seconds since 1970.
+        measure: Converts trackable resources to quantities.
 
     Raises:
         ShapeError: A row has other columns, or a field has an unknown form.
@@ -84,7 +86,7 @@ def read_accounting(text: str) -> list[Record]:
         begin = max(float(start), float(submit))
         finish = None if end in NEVER or job_state(state) in RUNNING else float(end)
         try:
-            step = Step(begin, quantities(resources))
+            step = Step(begin, measure(resources))
             paused = duration(suspended, "Suspended") or 0.0
         except NotationError as error:
             raise ShapeError(f"sacct, job {job}: {error}: {line!r}") from None
@@ -94,7 +96,7 @@ def read_accounting(text: str) -> list[Record]:
     return _records(rows)
 
 
-def read_jobcomp(lines: Iterable[str]) -> list[Record]:
+def read_jobcomp(lines: Iterable[str], measure: Measure = quantities) -> list[Record]:
     """Read lines of the file that `jobcomp/filetxt` writes: a line for each ended attempt.
 
     The file has the allocated cores, but of other resources the requested amounts. For a job whose
@@ -103,6 +105,7 @@ def read_jobcomp(lines: Iterable[str]) -> list[Record]:
 
     Args:
         lines: Lines of the file.
+        measure: Converts trackable resources to quantities.
 
     Raises:
         ShapeError: A field is missing or has an unknown form.
@@ -119,7 +122,7 @@ def read_jobcomp(lines: Iterable[str]) -> list[Record]:
             if end < start:  # clocks were set back in between
                 end = instant(fields["EndTime"], None, "EndTime", fold=1)
             # Tres has the requested resources. Of an exclusive node's cores, ProcCnt tells all.
-            requested = quantities(fields["Tres"]).to_doubles()
+            requested = measure(fields["Tres"]).to_doubles()
             cores = number(fields["ProcCnt"], "ProcCnt")
             step = Step(start, Quantities.from_doubles(requested | {"cpus": cores}))
             user = fields["UserId"].partition("(")[0]

@@ -10,6 +10,7 @@ from allocator.fairness.policies.policy import Policy
 from allocator.fairness.quantities import Quantities
 from allocator.slurm.jobs import ClusterNode, JobDetail, SeenJob
 from allocator.slurm.shares import ShareTree
+from allocator.slurm.task_shares import ALL_TASKS
 from allocator.slurm.timelines import NOTHING, Attempt, Correction, JobTimeline, UserPath
 from allocator.slurm.users import Associations, UserKey, user_path
 from allocator.users.memory import Memory
@@ -318,6 +319,8 @@ class ClusterState:
 
     def _observe_nodes(self, nodes: Sequence[ClusterNode], now: float) -> None:
         capacity = sum((node.quantities for node in nodes if node.counts), start=Quantities())
+        if self.settings.policy.counts_tasks:
+            capacity += ALL_TASKS
         if capacity != self._capacity:
             lost = [
                 node.changed

@@ -291,6 +291,7 @@ class LocalSlurm:
             "--user=root",
             "--auth-root-authentication-method=normal",
             "--skip-test-db",
+            "--force",  # also if host names cannot be looked up, as inside a root
         )
         self._start_daemon(
             "mariadbd",
@@ -338,6 +339,8 @@ class LocalSlurm:
             return
         # Versions before 23 do not know this value, and find the machine's cgroups on their own.
         (self.folder / "cgroup.conf").write_text("CgroupPlugin=disabled\n")
+        # slurmctld since 24.11 looks up the name of each client, which takes seconds without names.
+        shutil.copy("/etc/hosts", self._root / "etc/hosts")
         for place in (Path("/proc"), Path("/sys"), Path("/dev"), self.folder, spool):
             inside = self._root / place.relative_to("/")
             inside.mkdir(parents=True, exist_ok=True)

@@ -19,6 +19,7 @@ from allocator.service.config import (
 from allocator.slurm.bridge import BridgeSettings
 from allocator.slurm.client import SlurmClient
 from allocator.slurm.state import StateSettings
+from allocator.slurm.task_shares import reason_against
 from allocator.slurm.users import UserKey
 from allocator.users.settings import DeclaredUser
 
@@ -90,15 +91,17 @@ class SlurmConfig(SharedConfig):
         if self.listen.rights is not None and self.listen.rights.masters:
             raise ValueError("listen.rights.masters: a service for Slurm has no masters")
         policy = self.policy.create()
-        if policy.per_machine:
-            raise ValueError(
-                f"policy: {self.policy.name} ranks users per machine, and Slurm has one order"
-            )
-        if policy.counts_tasks:
-            raise ValueError(
-                f"policy: {self.policy.name} counts tasks by node, which the service for Slurm "
-                "does not know yet"
-            )
+        if reason := reason_against(policy):
+            raise ValueError(f"policy: {reason}")
+        for shadow in self.shadow:
+            follower = shadow.create()
+            if reason := reason_against(follower):
+                raise ValueError(f"shadow {shadow.label}: {reason}")
+            if policy.counts_tasks and not follower.counts_tasks:
+                raise ValueError(
+                    f"shadow {shadow.label}: the served policy counts tasks, but the shadow does "
+                    "not; choose tsf or stsf for both, or for none"
+                )
         return self
 
     @override
