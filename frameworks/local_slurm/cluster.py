@@ -16,6 +16,7 @@ from typing import Self
 from frameworks.harness.ports import free_port
 from frameworks.harness.processes import Children
 from frameworks.local_slurm.configuration import (
+    BACKUP,
     SlurmSettings,
     gpu_files,
     gres_conf,
@@ -174,6 +175,20 @@ class LocalSlurm:
         self._start_daemon("slurmctld", "slurmctld", "-D", "-f", str(self.conf))
         self._wait("slurmctld", lambda: self.run("sinfo"))
 
+    def start_backup(self) -> None:
+        """Start the second slurmctld under its own host name, without waiting for an answer."""
+        conf = self.folder / "backup.conf"
+        own = self._conf.read_text().replace("slurmctld.pid", "backup.pid")
+        conf.write_text(own)  # slurmctld would stop the process that the file names
+        hosts = self.folder / "hosts"
+        hosts.write_text(f"{Path('/etc/hosts').read_text()}\n127.0.0.2 {BACKUP}\n")
+        etc = Path("/") if self._root is None else self._root
+        program = ("env", f"SLURM_CONF={conf}", *self._command("slurmctld", "-D", "-f", str(conf)))
+        commands = (("hostname", BACKUP), ("mount", "--bind", hosts, etc / "etc/hosts"))
+        script = " && ".join(shlex.join(map(str, command)) for command in commands)
+        own = ("unshare", "--uts", "--mount", "sh", "-c", f"{script} && exec {shlex.join(program)}")
+        self._children.start_program("slurmctld-backup", *own)
+
     def kill_controller(self) -> None:
         """Kill slurmctld at once, as a crash would."""
         self._children.latest("slurmctld").kill()
@@ -256,6 +271,8 @@ class LocalSlurm:
         if self.settings.accounting:
             self._create_accounting(ports["slurmdbd"])
         self.start_controller()
+        if self.settings.backup:
+            self.start_backup()
         for name in nodes:
             self.start_node(name)
         states = ("sinfo", "--noheader", "--Node", "--format=%N %t")

@@ -1,7 +1,11 @@
 """Configuration files of a throw-away Slurm."""
 
+import socket
 from dataclasses import dataclass, field
 from pathlib import Path
+
+BACKUP = "backup"
+"""Host name of the second slurmctld."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +34,8 @@ class SlurmSettings:
     """Nodes of each partition, as in `Nodes`. The first partition is the default."""
     accounting: bool = False
     """Whether a `slurmdbd` with a database of its own keeps the accounting."""
+    backup: bool = False
+    """Whether a second slurmctld takes over if the first does not answer."""
     overrides: dict[str, str] = field(default_factory=dict)
     """Further settings of `slurm.conf` by name; they replace ours."""
 
@@ -92,7 +98,13 @@ def slurm_conf(settings: SlurmSettings, folder: Path, spool: Path, ports: dict[s
             "AccountingStorageEnforce": "associations,limits,qos",
             "AccountingStorageTRES": "gres/gpu",
         }
+    if settings.backup:  # both use one port, so each listens at its own address only
+        # Slurm replaces "localhost" by the host name, which would be the second's, too.
+        host = f"{socket.gethostname()}(127.0.0.1)"
+        values |= {"CommunicationParameters": "NoCtldInAddrAny", "SlurmctldHost": host}
     lines = [f"{name}={value}" for name, value in (values | settings.overrides).items()]
+    if settings.backup:
+        lines.append(f"SlurmctldHost={BACKUP}(127.0.0.2)")
     for group in settings.nodes:
         lines += [
             f"NodeName={name} NodeHostname=localhost NodeAddr=127.0.0.1 Port={ports[name]} "

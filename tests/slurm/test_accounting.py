@@ -156,7 +156,9 @@ def test_jobs_of_an_outage_count_exactly_and_runaway_jobs_do_not(slurm: LocalSlu
     # The service is away. Slurm runs other jobs, and forgets all.
     slurm.submit("--cpus-per-task=8", "--mem=500", user="man", script="sleep 3")
     runaway = slurm.submit("--mem=50", user="man", script="true")
-    time.sleep(MIN_JOB_AGE + 8.0)
+    time.sleep(MIN_JOB_AGE + 1.0)
+    while slurm.run("squeue", "--noheader", "--states=all"):
+        time.sleep(0.5)
     slurm.change_records(f"UPDATE trial_job_table SET time_end=0, state=1 WHERE id_job={runaway}")
     bridge = bridge_to(slurm, "user", since, USERS)
     bridge.state.inherit(stored)

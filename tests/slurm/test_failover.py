@@ -1,0 +1,74 @@
+"""The bridge goes on when a second slurmctld takes over from the first."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from allocator.slurm.bridge import Bridge, Cycle
+from allocator.slurm.client import CommandError
+from frameworks.local_slurm.cluster import LocalSlurm
+from frameworks.local_slurm.configuration import NodeGroup, SlurmSettings
+from tests.slurm.real import ROOT, bridge_to, from_jobcomp, reason_to_skip
+
+HALF_LIFE = 15.0
+CAPACITY = {"cpus": 8.0, "mem": 1000.0}
+SETTINGS = SlurmSettings(
+    nodes=(NodeGroup("n", 1, 8, 1000),), backup=True, overrides={"SlurmctldTimeout": "3"}
+)
+USERS = ("games", "man")
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(reason_to_skip() is not None, reason=str(reason_to_skip())),
+]
+
+
+def test_after_a_failover_of_slurmctld_the_order_continues_and_commitments_are_exact(
+    tmp_path: Path,
+) -> None:
+    with LocalSlurm(tmp_path / "slurm", SETTINGS, ROOT) as slurm:
+        began = float(int(time.time()))
+        bridge = bridge_to(slurm, HALF_LIFE, began)
+        bridge.state.restore({(user,): ({}, 0.0) for user in USERS})
+        bridge.poll()
+        slurm.submit("--cpus-per-task=8", "--mem=10", user="games", script="sleep 8")
+        waiting = slurm.submit("--cpus-per-task=8", "--mem=10", user="man", script="sleep 1")
+        first = poll_through(bridge, running=1)
+        assert [placed.target for placed in first.order.placed] == [str(waiting)]
+        time.sleep(6.0)  # slurmctld saves its state after at most five seconds
+        slurm.kill_controller()
+        poll_through(bridge, running=0)
+        assert "backup is UP" in slurm.run("scontrol", "ping")
+        # The new controller accepts site factors.
+        slurm.submit("--cpus-per-task=8", "--mem=10", user="games", script="sleep 5")
+        poll_through(bridge, running=1)
+        waiting = slurm.submit("--cpus-per-task=8", "--mem=10", user="man", script="sleep 1")
+        while not bridge.client.site_factors().get(str(waiting)):
+            assert not bridge.poll().failures
+            assert bridge.state.running == 1
+        poll_through(bridge, running=0)
+        bridge.state.settle(bridge.state.observed)
+        until = bridge.state.settled.now
+        expected = from_jobcomp(
+            slurm.jobcomp, dict.fromkeys(USERS, began), [(began, CAPACITY)], HALF_LIFE, until
+        )
+    assert not bridge.state.findings.lost
+    for user in USERS:
+        exact = pytest.approx(expected[user], abs=1e-9)
+        assert bridge.state.settled.commitments((user,))[0] == exact, user
+
+
+def poll_through(bridge: Bridge, running: int) -> Cycle:
+    """Poll until a number of jobs run and no controller is missing; fail after a minute."""
+    deadline = time.monotonic() + 60.0
+    while True:
+        try:
+            cycle = bridge.poll()
+        except CommandError:
+            assert time.monotonic() < deadline
+            continue
+        if bridge.state.running == running and (running or not bridge.state.pending):
+            return cycle
+        assert time.monotonic() < deadline
+        time.sleep(0.3)
