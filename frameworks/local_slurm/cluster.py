@@ -186,8 +186,15 @@ class LocalSlurm:
         program = ("env", f"SLURM_CONF={conf}", *self._command("slurmctld", "-D", "-f", str(conf)))
         commands = (("hostname", BACKUP), ("mount", "--bind", hosts, etc / "etc/hosts"))
         script = " && ".join(shlex.join(map(str, command)) for command in commands)
-        own = ("unshare", "--uts", "--mount", "sh", "-c", f"{script} && exec {shlex.join(program)}")
-        self._children.start_program("slurmctld-backup", *own)
+        unshared = (
+            "unshare",
+            "--uts",
+            "--mount",
+            "sh",
+            "-c",
+            f"{script} && exec {shlex.join(program)}",
+        )
+        self._children.start_program("slurmctld-backup", *unshared)
 
     def kill_controller(self) -> None:
         """Kill slurmctld at once, as a crash would."""

@@ -10,7 +10,7 @@ from allocator.fairness.policies import create
 from allocator.fairness.quantities import Quantities
 from allocator.slurm.bridge import Bridge, BridgeSettings
 from allocator.slurm.client import SlurmClient
-from allocator.slurm.jobs import ClusterNode
+from allocator.slurm.jobs import ClusterNode, SeenJob
 from allocator.slurm.state import ClusterState, Observation, StateSettings
 from allocator.slurm.task_shares import ALL_TASKS, TASKS, TaskShares, reason_against
 from allocator.slurm.timelines import Attempt, Step
@@ -69,7 +69,7 @@ def test_task_shares_of_jobs_of_different_sizes_add_up_and_rank_users() -> None:
         "ann": ["cpu=1,mem=1500M,node=1", "cpu=3,mem=10M,node=1"],
         "bob": ["cpu=4,mem=200M,node=2"],
     }
-    jobs = []
+    jobs: list[SeenJob] = []
     for user, texts in sizes.items():
         for text in texts:
             size = Step(0.0, shares.measure(text))
