@@ -24,7 +24,7 @@ from allocator.slurm.reasons import ReasonGroup, group_of
 from allocator.slurm.records import Record, read_accounting, read_jobcomp
 from allocator.slurm.shares import ShareTree
 from allocator.slurm.state import ClusterState, JobKey, Observation, StateSettings
-from allocator.slurm.task_shares import TaskShares
+from allocator.slurm.task_shares import TaskShareMeasure
 from allocator.slurm.timelines import Correction
 from allocator.slurm.users import Associations, read_associations
 
@@ -142,7 +142,7 @@ class Bridge:
         self._history: _History | None = None
         """From Slurm's configuration; None before the first reading."""
         counts_tasks = settings.state.policy.counts_tasks
-        self._task_shares = TaskShares(settings.state.excluded) if counts_tasks else None
+        self._task_shares = TaskShareMeasure(settings.state.excluded) if counts_tasks else None
         self._measure = quantities if self._task_shares is None else self._task_shares.measure
         self._reader = JobReader(self._measure)
         self.accounts_failure = ""
@@ -190,7 +190,7 @@ class Bridge:
         return _Reading(Observation(now, jobs, details, nodes), associations, records, unseen_until)
 
     def _read_associations(self, now: float, history: _History) -> Associations | None:
-        """Return the tree of accounts if it is due; None if it is not, or slurmdbd does not answer.
+        """Return the tree of accounts; None if no reading is due, or slurmdbd does not answer.
 
         Raises:
             CommandError: slurmdbd has never answered, so the tree of accounts is unknown.

@@ -167,7 +167,7 @@ class JobReader:
         self._jobs: dict[str, Job] = {}
 
     def forget(self) -> None:
-        """Read each line as new the next time, because lines have another meaning now."""
+        """Forget all lines that were read, because `measure` has other results now."""
         self._jobs = {}
 
     def read(self, text: str) -> list[SeenJob]:

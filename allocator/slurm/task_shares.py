@@ -1,10 +1,9 @@
-"""Task shares of jobs, for Task Share Fairness: one divided by the jobs that fit on the cluster.
+"""Task shares of jobs, for Task Share Fairness (TSF).
 
-The TSF paper divides the number of a user's running tasks by the number h of tasks that the user
-could run alone on all nodes, without constraints (Definition 7 and §V-D). Its users have tasks of
-one size. A user of Slurm has jobs of many sizes, so each running job adds 1/h, where h belongs to
-the job's own size. For jobs of one size both rules agree. A job that is only submitted changes no
-task share.
+A user's task share is n/h (TSF paper, Definition 7 and §V-D), with n running tasks. The user could
+run h tasks alone on all nodes, without constraints. In the paper, all tasks of a user have one
+size. A user of Slurm has jobs of many sizes, so each running job adds 1/h of its own size. For jobs
+of one size, the sum is n/h. Pending jobs change no task share.
 """
 
 from collections import Counter
@@ -38,7 +37,7 @@ def reason_against(policy: Policy) -> str | None:
     return None
 
 
-class TaskShares:
+class TaskShareMeasure:
     """Adds the task share of a job to its quantities, as an amount of the resource `TASKS`.
 
     All configured nodes count, including nodes that are down, whatever partitions and features the
@@ -101,8 +100,8 @@ class TaskShares:
     def _most_jobs(self, part: dict[str, int], nodes: int) -> int:
         """Return how many jobs fit on the empty cluster, each with equal parts on some nodes.
 
-        k jobs fit if and only if the sum of min(parts that fit, k) over all nodes is at least k
-        times the number of nodes of a job.
+        A node holds at most one part of each job. If f parts fit on a node, k jobs use at most
+        min(f, k) of them. So k jobs of m parts fit if and only if these sum up to k·m or more.
 
         Args:
             part: The resources that a job needs on each of its nodes, in thousandths.

@@ -34,7 +34,7 @@ class Associations:
     def user_path(self, user: str, account: str) -> UserPath:
         """Return the accounts from the top of the tree to an account, then a user.
 
-        A user with the name of an account next to it gets another name in the tree.
+        If an account below the same account has the user's name, the user is called `NAME (user)`.
         """
         path = self.path(account)
         is_account = user in self.accounts and self.path(user) == (*path, user)
@@ -67,8 +67,7 @@ def read_associations(text: str) -> Associations:
     """Read the output of `sacctmgr --parsable2 --noheader show associations`.
 
     An association with the shares `parent` shares with its siblings above; it counts with weight 1.
-    A user may have several associations below one account, one for each partition. Their shares add
-    up.
+    The shares of a user's associations below one account, for several partitions, are added.
 
     Args:
         text: Rows with the columns `ASSOCIATIONS`, separated by bars.

@@ -12,7 +12,7 @@ from allocator.slurm.bridge import Bridge, BridgeSettings
 from allocator.slurm.client import SlurmClient
 from allocator.slurm.jobs import ClusterNode, SeenJob
 from allocator.slurm.state import ClusterState, Observation, StateSettings
-from allocator.slurm.task_shares import ALL_TASKS, TASKS, TaskShares, reason_against
+from allocator.slurm.task_shares import ALL_TASKS, TASKS, TaskShareMeasure, reason_against
 from allocator.slurm.timelines import Attempt, Step
 from frameworks.local_slurm.cluster import LocalSlurm
 from frameworks.local_slurm.configuration import NodeGroup, SlurmSettings
@@ -30,7 +30,7 @@ NODES = [
 
 
 def share(text: str, excluded: tuple[str, ...] = ()) -> float:
-    shares = TaskShares(excluded)
+    shares = TaskShareMeasure(excluded)
     assert shares.set_nodes(NODES)
     return shares.measure(text)[TASKS] / ALL_TASKS[TASKS]
 
@@ -63,7 +63,7 @@ def test_resources_that_do_not_count_bound_no_number_of_jobs() -> None:
 
 def test_task_shares_of_jobs_of_different_sizes_add_up_and_rank_users() -> None:
     state = ClusterState(StateSettings(create("tsf", {}), lag=1.0), 0.0)
-    shares = TaskShares()
+    shares = TaskShareMeasure()
     shares.set_nodes(NODES)
     sizes = {
         "ann": ["cpu=1,mem=1500M,node=1", "cpu=3,mem=10M,node=1"],
@@ -84,7 +84,7 @@ def test_task_shares_of_jobs_of_different_sizes_add_up_and_rank_users() -> None:
 
 
 def test_a_cluster_that_only_loses_a_node_for_a_time_has_the_same_task_shares() -> None:
-    shares = TaskShares()
+    shares = TaskShareMeasure()
     assert shares.set_nodes(NODES)
     assert not shares.set_nodes([replace(NODES[0], state="DOWN"), *NODES[1:]])
     assert shares.set_nodes(NODES[1:])
