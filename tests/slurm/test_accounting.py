@@ -2,6 +2,8 @@
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -11,7 +13,7 @@ from allocator.slurm.client import CommandError, SlurmClient
 from allocator.slurm.state import StateSettings
 from allocator.slurm.users import UserKey
 from allocator.users.settings import DeclaredUser
-from frameworks.local_slurm.cluster import LocalSlurm
+from frameworks.local_slurm.cluster import LocalSlurm, SlurmError
 from frameworks.local_slurm.configuration import NodeGroup, SlurmSettings
 from tests.slurm.real import ROOT, poll_until, reason_to_skip
 from tests.slurm.separate import Held, commitments
@@ -51,8 +53,12 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalSlurm]:
-    with LocalSlurm(tmp_path_factory.mktemp("accounting") / "slurm", SETTINGS, ROOT) as running:
+def slurm() -> Iterator[LocalSlurm]:
+    with (
+        TemporaryDirectory(prefix="longshare-accounting-") as folder,
+        LocalSlurm(Path(folder) / "slurm", SETTINGS, ROOT) as running,
+    ):
+        Path(folder).chmod(0o755)  # other users run commands of Slurm
         running.run("sacctmgr", "--immediate", text=ACCOUNTS)
         yield running
 
@@ -211,3 +217,21 @@ def test_without_slurmdbd_the_order_continues_with_the_known_accounts(slurm: Loc
         slurm.start_accounting()
     bridge.poll()
     assert not bridge.accounts_failure
+
+
+def test_the_admin_level_operator_suffices_to_set_site_factors(slurm: LocalSlurm) -> None:
+    job = slurm.submit("--mem=10", "--begin=now+1hour", user="games")
+
+    def update() -> None:
+        own = ("setpriv", "--reuid=man", "--regid=man", "--clear-groups")
+        slurm.run(*own, "scontrol", "update", f"jobid={job}", "sitefactor=500")
+
+    with pytest.raises(SlurmError, match="Invalid user id"):
+        update()
+    modify = ("sacctmgr", "--immediate", "modify", "user", "man", "set")
+    slurm.run(*modify, "adminlevel=operator")
+    try:
+        update()
+    finally:
+        slurm.run(*modify, "adminlevel=none")
+    assert "Priority=500 " in slurm.run("scontrol", "--oneliner", "show", "job", str(job))
