@@ -83,3 +83,14 @@ def test_factors_are_sent_once_although_sprio_lists_new_records_late(slurm: Loca
     assert bridge.poll().updates == []
     assert bridge.poll().updates == []
     slurm.run("scancel", "--user=news")
+
+
+def test_order_counts_tasks_with_tsf_and_refuses_policies_that_cannot_order_jobs(
+    slurm: LocalSlurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = run(slurm, monkeypatch, "order", "--policy", "tsf", "--json", "--history", "1h")
+    shares = {user["user"]: user["share"] for user in json.loads(result.stdout)["users"]}
+    assert shares["games"] == pytest.approx(1.0)
+    refused = run(slurm, monkeypatch, "order", "--policy", "cdrf")
+    assert refused.exit_code == 2
+    assert "choose tsf or stsf" in refused.output
