@@ -178,7 +178,7 @@ class LocalSlurm:
     def start_backup(self) -> None:
         """Start the second slurmctld under its own host name, without waiting for an answer."""
         conf = self.folder / "backup.conf"
-        own = self._conf.read_text().replace("slurmctld.pid", "backup.pid")
+        own = self.conf.read_text().replace("slurmctld.pid", "backup.pid")
         conf.write_text(own)  # slurmctld would stop the process that the file names
         hosts = self.folder / "hosts"
         hosts.write_text(f"{Path('/etc/hosts').read_text()}\n127.0.0.2 {BACKUP}\n")

@@ -29,8 +29,7 @@ def test_after_a_failover_of_slurmctld_the_order_continues_and_commitments_are_e
 ) -> None:
     with LocalSlurm(tmp_path / "slurm", SETTINGS, ROOT) as slurm:
         began = float(int(time.time()))
-        bridge = bridge_to(slurm, HALF_LIFE, began)
-        bridge.state.restore({(user,): ({}, 0.0) for user in USERS})
+        bridge = bridge_to(slurm, HALF_LIFE, began, USERS)
         bridge.poll()
         slurm.submit("--cpus-per-task=8", "--mem=10", user="games", script="sleep 8")
         waiting = slurm.submit("--cpus-per-task=8", "--mem=10", user="man", script="sleep 1")
@@ -50,9 +49,8 @@ def test_after_a_failover_of_slurmctld_the_order_continues_and_commitments_are_e
         poll_through(bridge, running=0)
         bridge.state.settle(bridge.state.observed)
         until = bridge.state.settled.now
-        expected = from_jobcomp(
-            slurm.jobcomp, dict.fromkeys(USERS, began), [(began, CAPACITY)], HALF_LIFE, until
-        )
+        known, capacities = dict.fromkeys(USERS, began), [(began, CAPACITY)]
+        expected = from_jobcomp(slurm.jobcomp, known, capacities, HALF_LIFE, until=until)
     assert not bridge.state.findings.lost
     for user in USERS:
         exact = pytest.approx(expected[user], abs=1e-9)
