@@ -318,6 +318,10 @@ class LimitsSection(SettingsSection):
     minimums: Annotated[int, Field(ge=1, le=LARGEST_NUMBER)] = 8
     """Maximum number of different minimum allocatable resources of a framework, over all its roles
     and alternatives. Each of them is compared with each free agent."""
+    filters: Annotated[int, Field(ge=1, le=LARGEST_NUMBER)] = 16
+    """Maximum number of offer filters of a framework in one role on one agent. A framework needs
+    more than one if it declines different parts of the agent. Above the limit, the filter that ends
+    first is dropped, so the framework is offered these resources again."""
     smallest_demand: Annotated[float, Field(ge=0.0, le=1.0)] = _LIMITS.smallest_demand
     """Minimum size of a task in task-by-task allocation, as a fraction of the largest agent's
     amount of some resource. A framework with smaller tasks gets several tasks at a time. An

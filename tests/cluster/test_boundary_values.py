@@ -181,7 +181,7 @@ EDGES: dict[str, tuple[str, int, Callable[[int], object]]] = {
 }
 LONGEST_LEAP_NS = 7200 * SECOND
 PATIENCE_NS = 60 * SECOND
-DECIDING = {"smallest_demand", "unanswered", "answered_after", "idle_users"}
+DECIDING = {"smallest_demand", "unanswered", "answered_after", "idle_users", "filters"}
 """Limits of derived state, not of input."""
 TOGETHER = {"frameworks"}
 """Limits of several messages together, tested in `test_role_places`."""

@@ -2,11 +2,16 @@
 
 import gc
 import weakref
+from dataclasses import replace
 
 import pytest
 
+from allocator.cluster.engine import Engine
 from allocator.cluster.frameworks.framework import Client
+from allocator.cluster.input.limits import Limits
 from allocator.cluster.offers.exclusions import Exclusions
+from allocator.contract import allocator_pb2 as contract
+from tests.cluster.master_side import MasterSide, agent_call, framework_info
 
 PICKY, OTHER = Client("a", "picky"), Client("a", "other")
 
@@ -112,3 +117,29 @@ def test_a_principal_with_many_frameworks_displaces_no_framework_of_another_prin
     assert {name for name, _ in exclusions.take_unlisted()} == {
         f"f{number}" for number in range(1, 8)
     }
+
+
+@pytest.mark.parametrize("agents_list_them", [False, True])
+def test_the_principal_with_the_most_pairs_of_a_snapshot_loses_its_list(
+    *, agents_list_them: bool
+) -> None:
+    master = MasterSide(limits=Limits(exclusions=400, all_exclusions=500))
+    frameworks = {"honest": ("good", 90), **{f"f{number}": ("evil", 80) for number in range(8)}}
+    snapshot = contract.Snapshot(time_ns=master.now_ns)
+    for number in range(100):
+        agent = agent_call(f"s{number}", "cpus:4;mem:4096")
+        for name, (_, pairs) in frameworks.items():
+            if agents_list_them and number < pairs:
+                agent.excluded.exclusions.add(framework_id=name, role="r")
+        snapshot.agents.append(agent)
+    for name, (principal, pairs) in frameworks.items():
+        info = framework_info(name, "r", principal=principal)
+        call = snapshot.frameworks.add(framework_id=name, info=info, active=True)
+        if not agents_list_them:
+            call.excluded.add(role="r", agent_ids=[f"s{number}" for number in range(pairs)])
+    master.settings = replace(master.settings, roles_leave_room=True)
+    master.engine = Engine(master.settings)
+    master.restore(snapshot)
+    set_aside = set(master.engine.misfits())
+    assert "honest" not in set_aside
+    assert len(set_aside) == 3, "630 and 80 pairs of evil frameworks leave less than 500"

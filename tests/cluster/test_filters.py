@@ -288,3 +288,26 @@ def test_a_filter_without_readable_refuse_seconds_lasts_five_seconds() -> None:
     lasts, flaw = parse_filter_duration(b"\xff")
     assert lasts == 5 * 10**9
     assert flaw is not None
+
+
+def test_beyond_the_limit_a_client_loses_its_filter_on_the_agent_that_ends_first() -> None:
+    filters = OfferFilters(most=16)
+    some, other = CLIENTS[:2]
+    amounts = [parse_total(resources(f"cpus:{n + 1};mem:{1000 - n}")) for n in range(40)]
+    ends = [100 + number * 7 % 40 for number in range(40)]
+    for amount, end in zip(amounts, ends, strict=True):
+        filters.add(some, "s1", amount, end)
+        filters.add(other, "s2", amount, 1000)
+    filters.add(other, "s1", amounts[0], 1000)
+    assert filters.count(other) == 17, "each client has a limit on each agent"
+    kept = [
+        end
+        for amount, end in zip(amounts, ends, strict=True)
+        if filters.refuses(some, "s1", amount)
+    ]
+    assert sorted(kept) == sorted(ends)[-16:]
+    filters.add(some, "s1", amounts[ends.index(max(ends))], 2000)
+    assert filters.count(some) == 16, "a longer filter replaces the filter of equal resources"
+    filters.expire(3000)
+    assert not filters._by_agent
+    assert not filters._due

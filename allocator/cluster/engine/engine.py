@@ -340,7 +340,7 @@ class Engine(View):
             yield from carry_over(self._cluster, cluster)
         except Exception:  # noqa: BLE001 - the previous cluster may be broken
             self.statistics.faults += 1
-            cluster.filters = OfferFilters()
+            cluster.filters = OfferFilters(cluster.limits.filters)
 
     def _apply(self, event: contract.Event) -> None:
         if event.sequence != self._sequence + 1:
@@ -482,6 +482,7 @@ def _empty_cluster(
         recovery=recovery(options),
         reports_used=options.tells_running,
         limits=settings.limits,
+        filters=OfferFilters(settings.limits.filters),
         roles=LimitedPlaces(
             settings.limits.all_roles,
             leaves_room=settings.roles_leave_room,

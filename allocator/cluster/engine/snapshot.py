@@ -102,6 +102,7 @@ def _plan_places(
             subscription = read_subscription(framework.framework_id, framework.info, cluster.limits)
         except Exception:  # noqa: BLE001, S112 - `_apply_part` reports it
             continue
+        cluster.ledger.exclusions.set_principal(framework.framework_id, subscription.principal)
         wishes.append(
             PlaceRequest(
                 framework.framework_id, subscription.principal, count_role_nodes(subscription.roles)

@@ -77,6 +77,11 @@ class Exclusions:
                 self._exclude(client, {agent})
         return changed
 
+    def set_principal(self, framework: str, principal: str) -> None:
+        """Set a framework's principal, if agents that exclude the framework come before it."""
+        if principal:
+            self._principals[framework] = principal
+
     def add_framework(
         self, framework: str, agents: Mapping[str, Iterable[str]], principal: str = ""
     ) -> None:
@@ -88,8 +93,7 @@ class Exclusions:
             principal: The framework's principal; empty without one. All frameworks without a
                 principal count as frameworks of one principal.
         """
-        if principal:
-            self._principals[framework] = principal
+        self.set_principal(framework, principal)
         if framework in self._unlisted:
             self._to_reject.append(framework)
             return

@@ -75,11 +75,16 @@ class OfferFilters:
     cheap. The old slot is then *abandoned*: its filters no longer count, and are removed later,
     when there are many.
 
-    Costs: `add` is O(log n) in the number of different filter ends. `declining_clients` and
-    `refuses` are O(different declined resources on the agent).
+    Costs: `add` is O(log n) in the number of different filter ends, and O(different declined
+    resources on the agent) beyond a limit. `declining_clients` and `refuses` always are the latter.
+
+    Args:
+        most: Maximum number of a client's filters on one agent. Beyond the limit, the filter that
+            ends first is dropped. 0: without a limit.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = 0) -> None:
+        self._most = most
         self._by_agent: dict[str, dict[object, _Declined]] = {}
         self._slots: dict[Client, int] = {}
         self._counts: dict[int, int] = {}
@@ -161,6 +166,22 @@ class OfferFilters:
             entry.until[slot] = until_ns
         if entry.due is None or until_ns < entry.due:
             self._schedule_check(entry, until_ns)
+        if 0 < self._most < len(entries) and known is None:
+            self._drop_surplus(entries, slot)
+
+    def _drop_surplus(self, entries: dict[object, _Declined], slot: int) -> None:
+        """Drop a client's filter that ends first, if the client has too many on one agent.
+
+        Args:
+            entries: The agent's declined resources.
+            slot: The client's bit number.
+        """
+        own = [entry for entry in entries.values() if slot in entry.until]
+        if len(own) > self._most:
+            first = min(own, key=lambda entry: entry.until[slot])
+            self._remove(first, slot)
+            if not first.until:
+                self._forget(first)
 
     def declining_clients(self, agent: str, available: Resources) -> int:
         """Return the clients that decline all available resources of an agent, as a bit mask.

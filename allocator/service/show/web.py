@@ -85,7 +85,8 @@ async def serving(  # noqa: PLR0913, PLR0917 - every source of the pages
     )
     app.on_response_prepare.append(_protect)
     app.on_response_prepare.append(guard.answered)
-    runner = web.AppRunner(app, access_log=None)
+    # A closed connection ends its request, so the limit of connections limits requests.
+    runner = web.AppRunner(app, access_log=None, handler_cancellation=True)
     await runner.setup()
     host, _, port = section.address.rpartition(":")
     try:
