@@ -31,11 +31,13 @@ def test_after_a_failover_of_slurmctld_the_order_continues_and_commitments_are_e
         began = float(int(time.time()))
         bridge = bridge_to(slurm, HALF_LIFE, began, USERS)
         bridge.poll()
-        slurm.submit("--cpus-per-task=8", "--mem=10", user="games", script="sleep 8")
+        slurm.submit("--cpus-per-task=8", "--mem=10", user="games", script="sleep 10")
         waiting = slurm.submit("--cpus-per-task=8", "--mem=10", user="man", script="sleep 1")
         first = poll_through(bridge, running=1)
         assert [placed.target for placed in first.order.placed] == [str(waiting)]
-        time.sleep(6.0)  # slurmctld saves its state after at most five seconds
+        before = time.time()
+        slurm.run("scontrol", "update", f"jobid={waiting}", "comment=causes-a-save")
+        wait_for_state(slurm.folder / "state", before)
         slurm.kill_controller()
         poll_through(bridge, running=0)
         assert "backup is UP" in slurm.run("scontrol", "ping")
@@ -55,6 +57,15 @@ def test_after_a_failover_of_slurmctld_the_order_continues_and_commitments_are_e
     for user in USERS:
         exact = pytest.approx(expected[user], abs=1e-9)
         assert bridge.state.settled.commitments((user,))[0] == exact, user
+
+
+def wait_for_state(folder: Path, since: float) -> None:
+    """Wait until slurmctld has saved its state after a time, for the second slurmctld."""
+    deadline = time.monotonic() + 60.0
+    needed = [folder / name for name in ("heartbeat", "job_state")]
+    while not all(file.exists() and file.stat().st_mtime > since for file in needed):
+        assert time.monotonic() < deadline, "slurmctld has not saved its state"
+        time.sleep(0.2)
 
 
 def poll_through(bridge: Bridge, running: int) -> Cycle:
