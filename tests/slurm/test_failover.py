@@ -19,7 +19,7 @@ SETTINGS = SlurmSettings(
 USERS = ("games", "man")
 
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.long,
     pytest.mark.skipif(reason_to_skip() is not None, reason=str(reason_to_skip())),
 ]
 
