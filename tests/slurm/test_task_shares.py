@@ -11,6 +11,7 @@ from allocator.fairness.quantities import Quantities
 from allocator.slurm.bridge import Bridge, BridgeSettings
 from allocator.slurm.client import SlurmClient
 from allocator.slurm.jobs import ClusterNode, SeenJob
+from allocator.slurm.order import order_jobs
 from allocator.slurm.state import ClusterState, Observation, StateSettings
 from allocator.slurm.task_shares import ALL_TASKS, TASKS, TaskShareMeasure, reason_against
 from allocator.slurm.timelines import Attempt, Step
@@ -81,6 +82,25 @@ def test_task_shares_of_jobs_of_different_sizes_add_up_and_rank_users() -> None:
     assert tree.standing(("ann",)).share == pytest.approx(1 / 4 + 1 / 3)
     assert tree.standing(("bob",)).share == pytest.approx(1 / 3)
     assert tree.standing(("bob",)).priority < tree.standing(("ann",)).priority
+
+
+def test_users_take_turns_by_the_task_shares_of_the_jobs_that_they_would_start() -> None:
+    state = ClusterState(StateSettings(create("tsf", {}), lag=1.0), 0.0)
+    shares = TaskShareMeasure()
+    shares.set_nodes(NODES)
+    sizes = {"ann": "cpu=1,mem=1500M,node=1", "bob": "cpu=1,mem=100M,node=1"}  # 1/4 and 1/12
+    jobs = []
+    for number in range(8):
+        user = ("ann", "bob")[number % 2]
+        seen = TrueJob(number + 1, user, 0.0).seen(10.0)
+        assert seen is not None
+        job = replace(seen[0].job, quantities=shares.measure(sizes[user]))
+        jobs.append(SeenJob(job, 0.0))
+    state.observe(Observation(10.0, jobs, {}, NODES))
+    pending = [(seen.job, state.path_of(seen)) for seen in jobs]
+    order = order_jobs(state.present(), pending, {}, state.nodes, {}, ahead=6, tasks_ahead=1)
+    users = [placed.job.user for placed in order.placed]
+    assert users == ["ann", "bob", "bob", "bob", "ann", "bob"]
 
 
 def test_a_cluster_that_only_loses_a_node_for_a_time_has_the_same_task_shares() -> None:
