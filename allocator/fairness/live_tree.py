@@ -11,24 +11,23 @@ from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from functools import cmp_to_key, partial
-from itertools import chain, count, pairwise
+from itertools import chain, pairwise
 from operator import attrgetter
 from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
 Id = TypeVar("Id", bound=Hashable)
 K = TypeVar("K")
-T = TypeVar("T")
 
 
-class Priorities(ABC, Generic[K, T]):
+class Priorities(ABC, Generic[K]):
     """A family of priority functions: compares priorities now, and computes when they cross.
 
-    A Live Tree keeps elements in the order that such a family defines. `T` is time, or any monotone
-    function of time. `K` is an attribute: the priority of one element as a function of time.
+    A Live Tree keeps elements in the order that such a family defines. Time is any number that only
+    grows. `K` is an attribute: the priority of one element as a function of time.
     """
 
     @abstractmethod
-    def compare(self, a: K, b: K, now: T) -> int:
+    def compare(self, a: K, b: K, now: float) -> int:
         """Compare two attributes (priorities as functions of time) by their order just after `now`.
 
         The order is by value at `now`. If values are equal, the slower-growing attribute is first
@@ -40,7 +39,7 @@ class Priorities(ABC, Generic[K, T]):
         """
 
     @abstractmethod
-    def crossing(self, a: K, b: K, now: T) -> T | None:
+    def crossing(self, a: K, b: K, now: float) -> float | None:
         """Return the time after `now` at which two elements may change their order; None: never.
 
         The arguments are the elements' priorities as functions of time.
@@ -55,7 +54,7 @@ class Priorities(ABC, Generic[K, T]):
         """
         return a == b
 
-    def near(self, a: K, b: K, now: T) -> bool:
+    def near(self, a: K, b: K, now: float) -> bool:
         """Return whether the priorities of `a` and `b` may differ only by rounding errors at `now`.
 
         `b` comes after `a` in the order.
@@ -64,7 +63,7 @@ class Priorities(ABC, Generic[K, T]):
         """
         raise NotImplementedError
 
-    def position(self, nodes: "Sequence[Node[Id, K, T]]", node: "Node[Id, K, T]", now: T) -> int:
+    def position(self, nodes: "Sequence[Node[Id, K]]", node: "Node[Id, K]", now: float) -> int:
         """Return the index at which to insert a node into sorted nodes. O(log n) comparisons.
 
         Subclasses whose priorities are numbers can override this method, to compute the priority of
@@ -79,13 +78,13 @@ class Priorities(ABC, Generic[K, T]):
                 high = middle
         return low
 
-    def precedes(self, a: "Node[Id, K, T]", b: "Node[Id, K, T]", now: T) -> bool:
+    def precedes(self, a: "Node[Id, K]", b: "Node[Id, K]", now: float) -> bool:
         """Return whether node `a` comes before node `b`. If attributes are equal, ids decide."""
         order = self.compare(a.attribute, b.attribute, now)
         return order < 0 or (order == 0 and a.id < b.id)  # type: ignore[operator]  # ids are ordered
 
 
-class Node(Generic[Id, K, T]):
+class Node(Generic[Id, K]):
     """An element of a Live Tree, with its neighbours and its next possible swap."""
 
     __slots__ = ("after", "attribute", "before", "block", "event", "id")
@@ -93,16 +92,15 @@ class Node(Generic[Id, K, T]):
     def __init__(self, element: Id, attribute: K) -> None:
         self.id = element
         self.attribute = attribute
-        self.event: tuple[T, int, Node[Id, K, T]] | None = None
-        """The next possible swap with the successor: time, serial number, this node. None: no
-        swap."""
+        self.event = 0
+        """Serial number of the next possible swap with the successor; 0: no swap."""
         self.before = self.after = self
         """The neighbours in the order; at the ends, the tree's sentinel."""
-        self.block: list[Node[Id, K, T]] = []
+        self.block: list[Node[Id, K]] = []
         """The block of the order that contains this node."""
 
 
-_Pair: TypeAlias = tuple[Node[Id, K, T], Node[Id, K, T], Node[Id, K, T], Node[Id, K, T]]
+_Pair: TypeAlias = tuple[Node[Id, K], Node[Id, K], Node[Id, K], Node[Id, K]]
 """The node before two neighbours that may swap, the two neighbours, and the node after them."""
 _id = attrgetter("id")
 _NEAR = 3
@@ -112,19 +110,19 @@ _LONGEST_BLOCK = 64
 node faster than comparing priorities."""
 
 
-def _has_other_line(same_line: Callable[[K, K], bool], line: K, node: Node[Id, K, T]) -> bool:
+def _has_other_line(same_line: Callable[[K, K], bool], line: K, node: Node[Id, K]) -> bool:
     return not same_line(line, node.attribute)
 
 
-class Crossing(NamedTuple, Generic[T, Id]):
+class Crossing(NamedTuple, Generic[Id]):
     """The possible swap of two neighbours at the time `when`: `right` then passes `left`."""
 
-    when: T
+    when: float
     left: Id
     right: Id
 
 
-class LiveTree(Generic[Id, K, T]):
+class LiveTree(Generic[Id, K]):
     """Keeps elements in order of priority while the priorities change with time.
 
     The tree's time only moves forward. An *event* is the possible swap of two neighbours at the
@@ -157,24 +155,26 @@ class LiveTree(Generic[Id, K, T]):
     ['tortoise', 'hare']
     """
 
-    def __init__(self, priorities: Priorities[K, T], now: T) -> None:
+    def __init__(self, priorities: Priorities[K], now: float) -> None:
         self._priorities = priorities
         self._now = now
-        self._nodes: dict[Id, Node[Id, K, T]] = {}
-        self._blocks: list[list[Node[Id, K, T]]] = [[]]
+        self._nodes: dict[Id, Node[Id, K]] = {}
+        self._blocks: list[list[Node[Id, K]]] = [[]]
         """All nodes in order, in blocks. Only the block of an empty tree is empty."""
-        self._heads: list[Node[Id, K, T]] = []
+        self._heads: list[Node[Id, K]] = []
         """The first node of each block."""
-        self._ends: Node[Id, K, T] = Node(None, None)  # type: ignore[arg-type]  # in no block
+        self._ends: Node[Id, K] = Node(None, None)  # type: ignore[arg-type]  # in no block
         """The sentinel before the first node and after the last node."""
-        self._events: list[tuple[T, int, Node[Id, K, T]]] = []
-        """A heap of events. Events that are no longer their node's event are skipped."""
-        self._serial = count()
+        self._events: list[tuple[float, int, Node[Id, K]]] = []
+        """A heap of events: time, serial number, and node. Events that are no longer their node's
+        event are skipped."""
+        self._serial = 0
+        """Serial number of the latest event."""
         self.events = 0
         """Number of events processed so far, including events that changed nothing."""
 
     @property
-    def now(self) -> T:
+    def now(self) -> float:
         """The tree's time: the elements are in order of their priorities at this time."""
         return self._now
 
@@ -193,7 +193,7 @@ class LiveTree(Generic[Id, K, T]):
         """
         if element in self._nodes:
             raise KeyError(f"{element!r} is in the tree already; replace() changes its attribute")
-        node: Node[Id, K, T] = Node(element, attribute)
+        node: Node[Id, K] = Node(element, attribute)
         self._nodes[element] = node
         self._put(node)
         self._update_events(node.before, node)
@@ -214,7 +214,7 @@ class LiveTree(Generic[Id, K, T]):
         if self._nodes:
             raise KeyError("the tree is not empty; insert() adds to it")
 
-        def order(a: Node[Id, K, T], b: Node[Id, K, T]) -> int:
+        def order(a: Node[Id, K], b: Node[Id, K]) -> int:
             return -1 if self._priorities.precedes(a, b, self._now) else 1
 
         self._nodes = {element: Node(element, attribute) for element, attribute in elements}
@@ -267,7 +267,7 @@ class LiveTree(Generic[Id, K, T]):
             self._update_events(before)
         self._update_events(node.before, node)
 
-    def update(self, now: T) -> None:
+    def update(self, now: float) -> None:
         """Move the tree to a later time (the paper's UPDATE). An earlier time has no effect.
 
         O(1) if no event lies between the old and the new time, else O(log n) for each pair with
@@ -287,13 +287,13 @@ class LiveTree(Generic[Id, K, T]):
         >>> list(tree)
         [3, 2, 1, 0]
         """
-        if not self._now < now:  # type: ignore[operator]  # T is ordered
+        if now <= self._now:
             return
         first = self._due(now)
         if first is None:
             self._now = now
             return
-        pairs: list[_Pair[Id, K, T]] = []
+        pairs: list[_Pair[Id, K]] = []
         while first is not None:
             self.events += 1
             before, second = first.before, first.after
@@ -344,7 +344,7 @@ class LiveTree(Generic[Id, K, T]):
         """
         return self._end(-1)
 
-    def crossings(self) -> Iterator[Crossing[T, Id]]:
+    def crossings(self) -> Iterator[Crossing[Id]]:
         """Yield the upcoming possible swaps of neighbours, soonest first. O(log n) each.
 
         At some of these times the two elements turn out not to swap, because a crossing may be
@@ -355,13 +355,12 @@ class LiveTree(Generic[Id, K, T]):
         >>> tree.insert("hare", PriorityLine(value=0, slope=3))
         >>> tree.insert("tortoise", PriorityLine(value=4, slope=1))
         >>> [(str(when), left, right) for when, left, right in tree.crossings()]
-        [('2', 'hare', 'tortoise')]
+        [('2.0', 'hare', 'tortoise')]
         """
         events = self._events.copy()
         while events:
-            event = heapq.heappop(events)
-            when, _serial, left = event
-            if left.event is event:
+            when, serial, left = heapq.heappop(events)
+            if left.event == serial:
                 yield Crossing(when, left.id, left.after.id)
 
     def by_level(self, in_order: Callable[[list[Iterable[Id]]], Iterable[Id]]) -> Iterator[Id]:
@@ -386,7 +385,7 @@ class LiveTree(Generic[Id, K, T]):
                 parts, node = self._near(node)
                 yield from parts[0] if len(parts) == 1 else in_order(parts)
 
-    def _near(self, node: "Node[Id, K, T]") -> "tuple[list[Iterable[Id]], Node[Id, K, T]]":
+    def _near(self, node: "Node[Id, K]") -> "tuple[list[Iterable[Id]], Node[Id, K]]":
         """Collect the elements whose priorities nearly equal that of a node.
 
         Args:
@@ -404,7 +403,7 @@ class LiveTree(Generic[Id, K, T]):
                 return parts, after
             node = after
 
-    def _part(self, node: "Node[Id, K, T]") -> "tuple[Iterable[Node[Id, K, T]], Node[Id, K, T]]":
+    def _part(self, node: "Node[Id, K]") -> "tuple[Iterable[Node[Id, K]], Node[Id, K]]":
         """Collect the successive nodes with the same priority function as `node`, which is first.
 
         O(log n), and O(1) for each block (list of successive nodes) in which all nodes have this
@@ -415,7 +414,7 @@ class LiveTree(Generic[Id, K, T]):
         """
         line, same_line, block = node.attribute, self._priorities.same_line, node.block
         begin = 0 if node is block[0] else block.index(node)
-        parts: list[list[Node[Id, K, T]]] = []
+        parts: list[list[Node[Id, K]]] = []
         while same_line(line, block[-1].attribute):
             parts.append(block[begin:] if begin else block)
             after = block[-1].after
@@ -449,7 +448,7 @@ class LiveTree(Generic[Id, K, T]):
         """Iterate over all elements, last to first. The tree must not change meanwhile."""
         return map(_id, chain.from_iterable(map(reversed, reversed(self._blocks))))
 
-    def _node(self, element: Id) -> "Node[Id, K, T]":
+    def _node(self, element: Id) -> "Node[Id, K]":
         """Return the node of an element.
 
         Raises:
@@ -472,10 +471,10 @@ class LiveTree(Generic[Id, K, T]):
 
     def _swap(
         self,
-        before: "Node[Id, K, T]",
-        first: "Node[Id, K, T]",
-        second: "Node[Id, K, T]",
-        after: "Node[Id, K, T]",
+        before: "Node[Id, K]",
+        first: "Node[Id, K]",
+        second: "Node[Id, K]",
+        after: "Node[Id, K]",
     ) -> bool:
         """Link two unlinked nodes again between the same nodes, and exchange their elements.
 
@@ -505,7 +504,7 @@ class LiveTree(Generic[Id, K, T]):
         before.after, first.after, after.before = first, second, second
         return True
 
-    def _put(self, node: "Node[Id, K, T]", guess: "Node[Id, K, T] | None" = None) -> None:
+    def _put(self, node: "Node[Id, K]", guess: "Node[Id, K] | None" = None) -> None:
         """Insert a node at its position for the present time.
 
         O(log n) comparisons, or O(1) if the position is soon after `guess`.
@@ -533,9 +532,7 @@ class LiveTree(Generic[Id, K, T]):
         if len(block) > _LONGEST_BLOCK:
             self._divide(block)
 
-    def _close_behind(
-        self, guess: "Node[Id, K, T]", node: "Node[Id, K, T]"
-    ) -> "Node[Id, K, T] | None":
+    def _close_behind(self, guess: "Node[Id, K]", node: "Node[Id, K]") -> "Node[Id, K] | None":
         """Search for the position of a node, only at `guess` and at a few nodes after it.
 
         Args:
@@ -556,7 +553,7 @@ class LiveTree(Generic[Id, K, T]):
             before = after
         return None
 
-    def _divide(self, block: "list[Node[Id, K, T]]") -> None:
+    def _divide(self, block: "list[Node[Id, K]]") -> None:
         """Divide a block, one of the lists that hold successive nodes, into two blocks.
 
         Called if a block has become too long after an insertion.
@@ -569,7 +566,7 @@ class LiveTree(Generic[Id, K, T]):
         for node in rest:
             node.block = rest
 
-    def _behead(self, block: "list[Node[Id, K, T]]") -> None:
+    def _behead(self, block: "list[Node[Id, K]]") -> None:
         """Remove the first node of a block, one of the lists that hold successive nodes.
 
         A block that becomes empty is removed, unless it is the only one.
@@ -580,7 +577,7 @@ class LiveTree(Generic[Id, K, T]):
         if not block and len(self._blocks) > 1:
             del self._blocks[number]
 
-    def _take_out(self, node: "Node[Id, K, T]") -> "Node[Id, K, T]":
+    def _take_out(self, node: "Node[Id, K]") -> "Node[Id, K]":
         """Remove a node and its event from the order, and return the node's predecessor."""
         before = node.before
         self._unlink(node, node)
@@ -588,7 +585,7 @@ class LiveTree(Generic[Id, K, T]):
         return before
 
     @staticmethod
-    def _unlink(first: "Node[Id, K, T]", last: "Node[Id, K, T]") -> None:
+    def _unlink(first: "Node[Id, K]", last: "Node[Id, K]") -> None:
         """Link the nodes around one or two neighbours, and cancel the events of these neighbours.
 
         The neighbours keep their places in the blocks. The first one is no longer linked to the
@@ -596,10 +593,10 @@ class LiveTree(Generic[Id, K, T]):
         """
         before, after = first.before, last.after
         before.after, after.before = after, before
-        first.event = last.event = None
+        first.event = last.event = 0
         first.after = first
 
-    def _remove(self, node: "Node[Id, K, T]") -> None:
+    def _remove(self, node: "Node[Id, K]") -> None:
         """Remove an unlinked node from its block."""
         block = node.block
         if block[0] is node:
@@ -608,30 +605,32 @@ class LiveTree(Generic[Id, K, T]):
             block.remove(node)
         node.block = []
 
-    def _update_events(self, *nodes: "Node[Id, K, T]") -> None:
+    def _update_events(self, *nodes: "Node[Id, K]") -> None:
         """Recompute when each of these nodes and its successor may swap (UPDATEEVENT)."""
         ends, crossing, now = self._ends, self._priorities.crossing, self._now
         for left in nodes:
-            right, left.event = left.after, None
+            right, left.event = left.after, 0
             if left is not ends is not right:
                 when = crossing(left.attribute, right.attribute, now)
                 if when is not None:
-                    left.event = (when, next(self._serial), left)
-                    heapq.heappush(self._events, left.event)
+                    self._serial += 1
+                    left.event = self._serial
+                    heapq.heappush(self._events, (when, self._serial, left))
         if len(self._events) > 2 * len(self._nodes) + 48:
-            booked = map(attrgetter("event"), chain.from_iterable(self._blocks))
-            self._events = [event for event in booked if event is not None]
+            self._events = [event for event in self._events if event[2].event == event[1]]
             heapq.heapify(self._events)
 
-    def _due(self, now: T) -> "Node[Id, K, T] | None":
+    def _due(self, now: float) -> "Node[Id, K] | None":
         """Return the node with the earliest event, if this event is at or before `now`, else None.
 
         The event is the possible swap of the node and its successor.
         """
         events = self._events
-        while events and not now < events[0][0]:  # type: ignore[operator]  # T is ordered
-            node = events[0][2]
-            if node.event is events[0]:
+        while events:
+            when, serial, node = events[0]
+            if now < when:
+                return None
+            if node.event == serial:
                 return node
             heapq.heappop(events)
         return None
@@ -640,6 +639,7 @@ class LiveTree(Generic[Id, K, T]):
         """Assert all invariants of the tree, for tests. On failure, print the nodes and events."""
         try:
             nodes, precedes = list(chain.from_iterable(self._blocks)), self._priorities.precedes
+            times = {serial: when for when, serial, _ in self._events}
             assert all(self._blocks) or self._blocks == [[]], "a block is empty"
             assert self._heads == [block[0] for block in self._blocks if block]
             assert all(node.block is block for block in self._blocks for node in block)
@@ -654,23 +654,22 @@ class LiveTree(Generic[Id, K, T]):
                 assert not precedes(right, left, self._now), "the order contradicts itself"
                 when = self._priorities.crossing(left.attribute, right.attribute, self._now)
                 if when is None:
-                    assert left.event is None or not self._now < left.event[0]  # type: ignore[operator]
+                    assert not left.event or times[left.event] <= self._now
                 else:
-                    assert left.event is not None, f"{left.id!r} misses its event at {when}"
-                    assert left.event[0] <= when, f"the event of {left.id!r} is late"  # type: ignore[operator]
+                    assert left.event, f"{left.id!r} misses its event at {when}"
+                    assert times[left.event] <= when, f"the event of {left.id!r} is late"
             if nodes:
-                assert nodes[-1].event is None, "the last element cannot be overtaken"
+                assert not nodes[-1].event, "the last element cannot be overtaken"
             for index, node in enumerate(nodes):
                 assert self._priorities.position(nodes, node, self._now) == index
-            booked = {node.event[1] for node in nodes if node.event is not None}
-            assert booked <= {event[1] for event in self._events}, "an event is not in the heap"
-            assert all(event[2].event is event for event in self._events if event[1] in booked)
+            events = {serial: node for _, serial, node in self._events}
+            assert all(events.get(node.event) is node for node in nodes if node.event)
             assert all(
-                not event < self._events[(index - 1) // 2]
+                event[:2] > self._events[(index - 1) // 2][:2]
                 for index, event in enumerate(self._events[1:], 1)
             ), "the events are not a heap"
         except AssertionError:
             print("now:", self._now)  # noqa: T201 - for whoever reads the failing test
             for node in chain.from_iterable(self._blocks):
-                print(f"{node.id!r}: {node.attribute!r}, event {node.event and node.event[:2]}")  # noqa: T201
+                print(f"{node.id!r}: {node.attribute!r}, event {node.event}")  # noqa: T201
             raise

@@ -747,7 +747,7 @@ class Pool(Generic[User]):
         now, tau = self._now, self._parameters.tau
         return account.commitments_at(now, tau), account.inherited_at(now, tau)
 
-    def crossings(self) -> Iterator[Crossing[float, User]]:
+    def crossings(self) -> Iterator[Crossing[User]]:
         """Yield upcoming changes of the order, soonest first, if no allocation changes.
 
         At the time `when` in seconds, the user `right` passes the user `left`. Only policies whose

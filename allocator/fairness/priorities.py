@@ -31,22 +31,27 @@ class PriorityLine:
     slope: int | Fraction
 
 
-class StraightLines(Priorities[PriorityLine, int | Fraction]):
-    """The family of priorities that are straight lines in time, in exact arithmetic."""
+class StraightLines(Priorities[PriorityLine]):
+    """The family of priorities that are straight lines in time, compared in exact arithmetic."""
 
     @override
-    def compare(self, a: PriorityLine, b: PriorityLine, now: int | Fraction) -> int:
+    def compare(self, a: PriorityLine, b: PriorityLine, now: float) -> int:
         """Compare two lines by their values at `now`, then by slope, the smaller first."""
-        ahead = (a.value - b.value) + (a.slope - b.slope) * now or a.slope - b.slope
+        numerator, denominator = now.as_integer_ratio()
+        ahead = (a.value - b.value) * denominator + (a.slope - b.slope) * numerator
+        ahead = ahead or a.slope - b.slope
         return (ahead > 0) - (ahead < 0)
 
     @override
-    def crossing(self, a: PriorityLine, b: PriorityLine, now: int | Fraction) -> Fraction | None:
-        """Return the time after `now` at which the two lines meet. None: they do not meet."""
+    def crossing(self, a: PriorityLine, b: PriorityLine, now: float) -> float | None:
+        """Return the time after `now` at which the two lines meet, rounded down; None: never."""
         if a.slope == b.slope:
             return None
-        when = Fraction(b.value - a.value) / Fraction(a.slope - b.slope)
-        return when if when > now else None
+        meeting = Fraction(b.value - a.value) / Fraction(a.slope - b.slope)
+        if meeting <= now:
+            return None
+        when = float(meeting)
+        return max(when if when <= meeting else math.nextafter(when, now), now)
 
 
 Segment: TypeAlias = tuple[float, float]
@@ -139,7 +144,7 @@ def _above(upper: Segment, lower: Segment, s: float) -> bool:
     return (a + upper_rise) - (b + lower_rise) > 16 * _ULP * size
 
 
-class Envelopes(Priorities[Envelope, float]):
+class Envelopes(Priorities[Envelope]):
     """The family of SDRF priorities, for the Live Tree.
 
     Its time is −s, where the decay factor s = e^(−t/τ) falls from 1 towards 0 as time passes.
@@ -161,9 +166,7 @@ class Envelopes(Priorities[Envelope, float]):
         return (ahead > 0) - (ahead < 0)
 
     @override
-    def precedes(
-        self, a: Node[Any, Envelope, float], b: Node[Any, Envelope, float], now: float
-    ) -> bool:
+    def precedes(self, a: Node[Any, Envelope], b: Node[Any, Envelope], now: float) -> bool:
         lines, second_lines = a.attribute.lines, b.attribute.lines
         if len(lines) == len(second_lines) == 1:
             ((value, slope),), ((second, second_slope),) = lines, second_lines
@@ -201,8 +204,8 @@ class Envelopes(Priorities[Envelope, float]):
     @override
     def position(
         self,
-        nodes: Sequence[Node[Any, Envelope, float]],
-        node: Node[Any, Envelope, float],
+        nodes: Sequence[Node[Any, Envelope]],
+        node: Node[Any, Envelope],
         now: float,
     ) -> int:
         s, attribute = -now, node.attribute
@@ -406,7 +409,7 @@ class Drift:
     """Breaks ties: fewer allocations first."""
 
 
-class Drifts(Priorities[Drift, float]):
+class Drifts(Priorities[Drift]):
     """The family of linear priorities for the Live Tree. Its time is in seconds from 0.
 
     Policies that accumulate allocations over time use this family.
@@ -455,7 +458,7 @@ class Drifts(Priorities[Drift, float]):
 
     @override
     def position(
-        self, nodes: Sequence[Node[Any, Drift, float]], node: Node[Any, Drift, float], now: float
+        self, nodes: Sequence[Node[Any, Drift]], node: Node[Any, Drift], now: float
     ) -> int:
         guaranteed, rise = node.attribute.guaranteed, node.attribute.slope * now
         value = node.attribute.value + rise

@@ -84,7 +84,7 @@ class Ranking(ABC, Generic[Id, K]):
         """The number of possible swaps of two neighbours that were processed so far."""
         return 0
 
-    def crossings(self) -> Iterator[Crossing[float, Id]]:
+    def crossings(self) -> Iterator[Crossing[Id]]:
         """Yield upcoming possible swaps of two neighbours in the order, soonest first.
 
         Rankings that keep no Live Tree yield nothing.
@@ -130,8 +130,8 @@ class KeyRanking(Ranking[Id, K]):
 class LiveRanking(Ranking[Id, K]):
     """Ranking by priorities that change with time; a Live Tree keeps the order."""
 
-    def __init__(self, priorities: Priorities[K, float], now: float) -> None:
-        self.tree: LiveTree[Id, K, float] = LiveTree(priorities, now)
+    def __init__(self, priorities: Priorities[K], now: float) -> None:
+        self.tree: LiveTree[Id, K] = LiveTree(priorities, now)
 
     @override
     def insert(self, element: Id, attribute: K) -> None:
@@ -159,7 +159,7 @@ class LiveRanking(Ranking[Id, K]):
         return self.tree.events
 
     @override
-    def crossings(self) -> Iterator[Crossing[float, Id]]:
+    def crossings(self) -> Iterator[Crossing[Id]]:
         return self.tree.crossings()
 
     @override
@@ -182,7 +182,7 @@ class ScanRanking(Ranking[Id, K]):
     all elements in order O(n log n).
     """
 
-    def __init__(self, priorities: Priorities[K, float], now: float) -> None:
+    def __init__(self, priorities: Priorities[K], now: float) -> None:
         self._priorities = priorities
         self._now = now
         self._attributes: dict[Id, K] = {}

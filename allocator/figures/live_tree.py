@@ -3,8 +3,6 @@
 An event is the possible swap of two neighbours in the order.
 """
 
-from fractions import Fraction
-
 from allocator.fairness.live_tree import LiveTree
 from allocator.fairness.priorities import PriorityLine as Priority
 from allocator.fairness.priorities import StraightLines
@@ -21,9 +19,9 @@ PRIORITIES = {
 """Priority of each element, as a line in time."""
 
 
-def tree() -> LiveTree[int, Priority, int | Fraction]:
+def tree() -> LiveTree[int, Priority]:
     """Return the Live Tree that Fig. 4 of the SDRF paper shows, at time 0."""
-    built: LiveTree[int, Priority, int | Fraction] = LiveTree(StraightLines(), now=0)
+    built: LiveTree[int, Priority] = LiveTree(StraightLines(), now=0)
     for element, priority in PRIORITIES.items():
         built.insert(element, priority)
     return built
@@ -64,7 +62,7 @@ def live_tree() -> PaperFigure:
     )
 
 
-def _structure(order: list[int], times: dict[int, int | Fraction]) -> Panel:
+def _structure(order: list[int], times: dict[int, float]) -> Panel:
     """Return the panel of Fig. 4: the array below, elements in the middle, and events on top.
 
     Args:

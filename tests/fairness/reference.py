@@ -9,9 +9,10 @@ from allocator.fairness.pool import Pool
 from allocator.fairness.priorities import Envelope, PriorityLine
 
 
-def line_order(lines: Mapping[int, PriorityLine], now: int | Fraction) -> list[int]:
+def line_order(lines: Mapping[int, PriorityLine], now: float) -> list[int]:
     """Order straight lines just after an instant: by value, then slope, then id."""
-    return sorted(lines, key=lambda i: (lines[i].value + lines[i].slope * now, lines[i].slope, i))
+    at = Fraction(now)
+    return sorted(lines, key=lambda i: (lines[i].value + lines[i].slope * at, lines[i].slope, i))
 
 
 def envelope_order(envelopes: Mapping[Any, Envelope], s: float | Fraction) -> list[Any]:
