@@ -1,6 +1,17 @@
 """Longshare: long-term fair sharing for Apache Mesos."""
 
+from importlib.machinery import ExtensionFileLoader, PathFinder
 from typing import Any
+
+
+def build() -> str:
+    """Return "compiled" if the engine's modules are compiled, or "pure" if Python interprets them.
+
+    The function imports no module of the engine.
+    """
+    folders = [f"{folder}/fairness" for folder in __path__]
+    spec = PathFinder.find_spec("allocator.fairness.pool", folders)
+    return "compiled" if spec and isinstance(spec.loader, ExtensionFileLoader) else "pure"
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - only `__version__`, on first use

@@ -6,6 +6,9 @@ from collections import deque
 from collections.abc import Callable
 from types import FrameType
 
+import pytest
+
+from allocator import build
 from allocator.cluster.resources.cache import Cache
 
 
@@ -13,7 +16,10 @@ def counted(work: Callable[[], object]) -> int:
     """Return the number of function calls during the work, including C functions.
 
     Garbage collection is off meanwhile: its time is random, and its calls belong to other tests.
+    Skips the test if modules are compiled, because calls within them are not seen.
     """
+    if build() == "compiled":
+        pytest.skip("calls within compiled modules cannot be counted")
     calls = 0
 
     def count(_: FrameType, event: str, __: object) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from google.protobuf.message import DecodeError
 
 from allocator.cluster.input.errors import InvalidEvent
+from allocator.cluster.input.text import readable, text_of
 from allocator.cluster.resources import NOTHING, Resources
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
@@ -372,11 +373,12 @@ def parse_quota(call: contract.SetQuota) -> Quota:
         ) from error
     amounts: dict[str, float] = {}
     for resource in info.guarantee:
+        name = readable(text_of(resource, "name"))
         if resource.type != mesos.Value.SCALAR or resource.reservations:
-            raise InvalidEvent(f"quota of {role!r}: {resource.name!r} is not an unreserved scalar")
-        if resource.name in amounts:
-            raise InvalidEvent(f"quota of {role!r} names {resource.name!r} twice")
-        amounts[resource.name] = resource.scalar.value
+            raise InvalidEvent(f"quota of {role!r}: {name!r} is not an unreserved scalar")
+        if name in amounts:
+            raise InvalidEvent(f"quota of {role!r} names {name!r} twice")
+        amounts[name] = resource.scalar.value
     return Quota(_amounts(role, amounts), capped=True)
 
 

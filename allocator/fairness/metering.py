@@ -10,6 +10,7 @@ from collections.abc import Collection, Generator, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
+from allocator.compilation import mypyc_attr
 from allocator.fairness.commitment import approached, decayed
 from allocator.fairness.quantities import Quantities
 
@@ -256,6 +257,7 @@ class AccountCheckpoint(NamedTuple):
     """The account's state at this time."""
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Meter:
     """Integrates the usage of users over time, at any level of the role tree.
 

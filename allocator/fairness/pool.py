@@ -5,6 +5,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from typing import Any, Generic, TypeAlias, TypeVar
 
+from allocator.compilation import mypyc_attr
 from allocator.fairness.account import Account
 from allocator.fairness.bounds import in_range
 from allocator.fairness.live_tree import Crossing
@@ -29,6 +30,7 @@ JournalEntry: TypeAlias = tuple[float, Callable[..., None], tuple[Any, ...]]
 arguments."""
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Pool(Generic[User]):
     """Ranks users that share resources by a policy. The pool's time only moves forward.
 

@@ -9,6 +9,7 @@ from copy import copy, deepcopy
 from fractions import Fraction
 from typing import Generic, TypeVar
 
+from allocator.compilation import mypyc_attr
 from allocator.fairness.account import ANY, Account
 from allocator.fairness.counting import CountedUser, counted_weight
 from allocator.fairness.machines import Machines
@@ -18,6 +19,7 @@ from allocator.fairness.quantities import Quantities
 User = TypeVar("User", bound=Hashable)
 
 
+@mypyc_attr(allow_interpreted_subclasses=True, serializable=True)
 class PoolParameters(Generic[User]):
     """Rates accounts: computes shares, over-use and task counts from allocations.
 

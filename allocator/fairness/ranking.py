@@ -9,12 +9,14 @@ from typing import Generic, TypeVar
 from sortedcontainers import SortedList
 from typing_extensions import override
 
+from allocator.compilation import mypyc_attr
 from allocator.fairness.live_tree import Crossing, LiveTree, Priorities
 
 Id = TypeVar("Id", bound=Hashable)
 K = TypeVar("K")
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Ranking(ABC, Generic[Id, K]):
     """Interface of all rankings: elements in order of their priorities, the lowest first.
 
@@ -92,6 +94,7 @@ class Ranking(ABC, Generic[Id, K]):
         return iter(())
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class KeyRanking(Ranking[Id, K]):
     """Ranking by a number that does not change with time. A change costs O(log n), a read O(1)."""
 

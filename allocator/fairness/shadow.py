@@ -7,7 +7,6 @@ commitments under its own policy.
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Generator, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from allocator.fairness.policies.policy import Policy
@@ -27,21 +26,26 @@ deleted."""
 User = TypeVar("User", bound=Hashable)
 
 
-@dataclass(slots=True)
 class _UserClaims(Generic[User]):
-    """Claims on one user's allocation: parts of it that another policy would have given others."""
+    """Claims on one user's allocation: parts of it that another policy would have given others.
 
-    at: float
-    """Time in seconds up to which `area` is computed."""
-    scale: float = 1.0
-    """Remaining fraction of each claim; it falls as the user's allocation is released."""
-    area: float = 0.0
-    """Integral of `scale` over time, in seconds."""
-    named: dict[User, tuple[float, float]] = field(default_factory=dict)
-    """Claimant → (share of the cluster at scale 1, this share × `area` at the time of allocation).
-    So the claim in share × seconds is share × present area − second number."""
-    unnamed: tuple[float, float] = (0.0, 0.0)
-    """The sums of both numbers for all claimants that `named` does not contain."""
+    Args:
+        at: Time in seconds up to which `area` is computed.
+    """
+
+    __slots__ = ("area", "at", "named", "scale", "unnamed")
+
+    def __init__(self, at: float) -> None:
+        self.at = at
+        self.scale = 1.0
+        """Remaining fraction of each claim; it falls as the user's allocation is released."""
+        self.area = 0.0
+        """Integral of `scale` over time, in seconds."""
+        self.named: dict[User, tuple[float, float]] = {}
+        """Claimant → (share of the cluster at scale 1, this share × `area` at the time of
+        allocation). So the claim in share × seconds is share × present area − second number."""
+        self.unnamed = (0.0, 0.0)
+        """The sums of both numbers for all claimants that `named` does not contain."""
 
     def advance(self, now: float) -> None:
         """Continue the integral `area` of `scale` to a time in seconds.

@@ -6,6 +6,7 @@ from copy import copy
 from dataclasses import replace
 from typing import Generic
 
+from allocator.compilation import mypyc_attr
 from allocator.fairness.framework_sorter import FrameworkSorter
 from allocator.fairness.largest import Largest
 from allocator.fairness.machines import Machines
@@ -22,6 +23,7 @@ _THRESHOLD = 0.01
 its counted weights."""
 
 
+@mypyc_attr(allow_interpreted_subclasses=True, serializable=True)
 class UserPools(Generic[Client]):
     """All pools of users, with one common time, capacity and time constant of decay.
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from copy import copy
 from typing import Generic, TypeAlias
 
+from allocator.compilation import mypyc_attr
 from allocator.cooperative import Cooperative, run_to_completion
 from allocator.fairness.bounds import LARGEST_WEIGHT, LEAST_WEIGHT
 from allocator.fairness.commitment import decayed
@@ -33,6 +34,7 @@ NO_REPEATS: Repeats = {}
 _NOTHING = Quantities()
 
 
+@mypyc_attr(allow_interpreted_subclasses=True, serializable=True)
 class UserTree(Generic[Client]):
     """The tree of users, with their weights, task demands, allocations and commitments.
 

@@ -5,10 +5,12 @@ import math
 from collections.abc import Mapping
 from copy import copy
 
+from allocator.compilation import mypyc_attr
 from allocator.users.memory import Boost
 from allocator.users.settings import By, UserSettings
 
 
+@mypyc_attr(allow_interpreted_subclasses=True, serializable=True)
 class Weights:
     """Determines the weight of each user, also of users that are not known yet.
 

@@ -209,6 +209,7 @@ def broken(*_: object) -> None:
 
 
 @pytest.mark.parametrize("what", ["carry_over", "note_skipped"])
+@pytest.mark.interpreted
 def test_an_error_in_the_resync_of_filters_is_one_fault_and_loses_filters_only(
     what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -173,6 +173,7 @@ steps = st.lists(st.tuples(st.integers(0, 20), st.sampled_from([0.0, 30.0])), ma
 quotas = st.sampled_from(["", "cpus:0", "cpus:4", "cpus:0;mem:0", "cpus:3;mem:4", "gpus:0"])
 
 
+@pytest.mark.interpreted
 @given(
     frameworks,
     steps,

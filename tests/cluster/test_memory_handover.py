@@ -94,6 +94,7 @@ def test_before_the_first_snapshot_each_level_has_its_entitlement(asked: str) ->
     assert engine.standing("nobody/.") is None
 
 
+@pytest.mark.interpreted
 def test_inherited_commitments_survive_an_error_in_the_users_memory(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

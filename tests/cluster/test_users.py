@@ -262,6 +262,7 @@ def test_an_allocation_counts_once_on_each_level() -> None:
     assert [pool.holding(name) for pool, name in user.memberships()] == [held, held]
 
 
+@pytest.mark.interpreted
 def test_each_level_gets_its_entitlement_once_however_many_roles_one_event_adds(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

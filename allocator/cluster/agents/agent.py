@@ -7,7 +7,7 @@ from google.protobuf.message import DecodeError
 
 from allocator.cluster.input.limits import Limits
 from allocator.cluster.input.quarantine import ValidationError
-from allocator.cluster.input.text import excerpt, readable
+from allocator.cluster.input.text import excerpt, readable, text_of
 from allocator.cluster.resources import NOTHING, Resources
 from allocator.contract import mesos_pb2 as mesos
 
@@ -63,11 +63,15 @@ class Agent:
             total: The new total, which may be less than the allocated resources.
         """
         self.info = info
-        self.hostname = readable(info.hostname)
+        self.hostname = readable(text_of(info, "hostname"))
         self.capabilities = frozenset(capabilities)
         self.total = total
         fault = info.domain.fault_domain
-        self.region = fault.region.name if info.domain.HasField("fault_domain") else None
+        self.region = (
+            readable(text_of(fault.region, "name"))
+            if info.domain.HasField("fault_domain")
+            else None
+        )
         self.has_gpus = total.scalars["gpus"] > 0
         self.multi_role = mesos.SlaveInfo.Capability.MULTI_ROLE in self.capabilities
         self.hierarchical_role = mesos.SlaveInfo.Capability.HIERARCHICAL_ROLE in self.capabilities
@@ -182,8 +186,8 @@ def parse_agent_info(
     except DecodeError as error:
         message = f"its info is not a serialised mesos.SlaveInfo: {error}"
         return mesos.SlaveInfo(), ValidationError("malformed", message)
-    if info.HasField("id") and info.id.value != agent_id:
-        message = f"its info names another id, {excerpt(info.id.value)!r}"
+    if info.HasField("id") and (named := text_of(info.id, "value")) != agent_id:
+        message = f"its info names another id, {excerpt(named)!r}"
         return info, ValidationError("contradiction", message)
     flaw = _excess(info, limits)
     return (info, None) if flaw is None else (mesos.SlaveInfo(), flaw)
@@ -193,7 +197,7 @@ def _excess(info: mesos.SlaveInfo, limits: Limits) -> ValidationError | None:
     """Return an error if an agent's description exceeds the limits; None otherwise."""
     if not limits.entries:
         return None
-    if len(info.hostname) > limits.name:
+    if len(text_of(info, "hostname")) > limits.name:
         message = f"its host name has more than {limits.name} bytes (limits.name)"
         return ValidationError("limit", message)
     number = len(info.attributes)

@@ -34,6 +34,7 @@ from allocator.cluster.allocation.progressive_filling import (
 from allocator.cluster.allocation.sorter_view import RoleTreeIterator
 from allocator.cluster.frameworks.framework import Client
 from allocator.cluster.offers.filters import OfferFilters
+from allocator.compilation import mypyc_attr
 from allocator.cooperative import Cooperative
 from allocator.fairness.quantities import Quantities
 
@@ -95,6 +96,7 @@ class IdenticalAgents:
         return IdenticalAgents(tuple(free), self.able, agents, self.fitting)
 
 
+@mypyc_attr(allow_interpreted_subclasses=True, serializable=True)
 class PackingTable:
     """Remaining capacity of a group's agents, and the tasks placed on them.
 
@@ -485,6 +487,7 @@ class BulkPlan:
     """Clients, and the quantities already counted for them in the sorter view."""
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class BulkAllocator:
     """Allocates many agents at once, in groups of agents that the same clients may use.
 

@@ -30,6 +30,7 @@ from allocator.cluster.offers.filters import OfferFilters
 from allocator.cluster.settings import EngineSettings
 from allocator.cluster.state import Cluster, ClusterStatistics
 from allocator.cluster.users.usage import update_usage
+from allocator.compilation import mypyc_attr
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import operator_pb2 as operator
 from allocator.cooperative import Cooperative, run_to_completion
@@ -64,6 +65,7 @@ class Watcher(Protocol):
         """Called after each cycle with the offers and inverse offers that were decided."""
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Engine(View):
     """The allocator for one master: holds the cluster's state, applies events, and decides offers.
 

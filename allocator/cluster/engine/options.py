@@ -7,6 +7,7 @@ from google.protobuf.message import DecodeError
 from allocator.cluster.frameworks.framework import OfferRules
 from allocator.cluster.input.errors import InvalidEvent
 from allocator.cluster.input.limits import Limits
+from allocator.cluster.input.text import readable, text_of
 from allocator.cluster.state import Recovery
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
@@ -30,7 +31,7 @@ def rules(options: contract.Options) -> OfferRules:
                 f"options: domain is not a serialised mesos.DomainInfo: {error}"
             ) from error
         if domain.HasField("fault_domain"):
-            region = domain.fault_domain.region.name
+            region = readable(text_of(domain.fault_domain.region, "name"))
     try:
         minimum = tuple(Quantities.from_doubles(m.amounts) for m in options.min_allocatable)
     except ValueError as error:

@@ -17,6 +17,7 @@ from allocator.cluster.reasons import Survey, could_be_served, survey
 from allocator.cluster.settings import EngineSettings
 from allocator.cluster.state import Cluster, ClusterStatistics, Withheld
 from allocator.cluster.users import Users
+from allocator.compilation import mypyc_attr
 from allocator.cooperative import Cooperative
 from allocator.fairness.quantities import Quantities
 from allocator.formatting import shortened
@@ -55,6 +56,7 @@ class TaskFit:
     """Resources that the framework is not offered, because its known demand does not name them."""
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class View(SchedulerAdapter):
     """Answers questions about the state of an engine for displays, without changing the state.
 

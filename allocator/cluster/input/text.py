@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from google.protobuf.message import Message
 from typing_extensions import TypeIs
 
 _LONGEST = 300
@@ -11,6 +12,12 @@ _LONGEST = 300
 def is_text(value: str | bytes) -> TypeIs[str]:
     """Return whether a text field is valid UTF-8; protobuf returns an invalid field as bytes."""
     return isinstance(value, str)
+
+
+def text_of(message: Message, field: str) -> str | bytes:
+    """Return a text field of a Mesos message, or its bytes if it is not UTF-8."""
+    value: str | bytes = getattr(message, field)
+    return value
 
 
 def readable(value: str | bytes) -> str:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from google.protobuf.message import DecodeError, EncodeError
 
 from allocator.cluster.input.errors import InvalidEvent
+from allocator.cluster.input.text import text_of
 from allocator.cluster.resources import Resources, parse_total
 from allocator.contract import mesos_pb2 as mesos
 
@@ -135,7 +136,7 @@ def _copy(resource: mesos.Resource) -> mesos.Resource:
 
 def _without_reservation(resource: mesos.Resource) -> mesos.Resource:
     if not resource.reservations:
-        raise OperationError(f"resource {resource.name!r} is not reserved")
+        raise OperationError(f"resource {text_of(resource, 'name')!r} is not reserved")
     copy = _copy(resource)
     del copy.reservations[-1]
     return copy
@@ -143,7 +144,7 @@ def _without_reservation(resource: mesos.Resource) -> mesos.Resource:
 
 def _without_volume(volume: mesos.Resource) -> mesos.Resource:
     if not volume.disk.HasField("persistence"):
-        raise OperationError(f"resource {volume.name!r} is not a persistent volume")
+        raise OperationError(f"resource {text_of(volume, 'name')!r} is not a persistent volume")
     copy = _copy(volume)
     copy.ClearField("shared")
     copy.disk.ClearField("persistence")

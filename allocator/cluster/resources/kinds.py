@@ -7,7 +7,7 @@ from google.protobuf.message import DecodeError
 
 from allocator.cluster.input.errors import InvalidEvent
 from allocator.cluster.input.quarantine import Reason
-from allocator.cluster.input.text import excerpt, is_text
+from allocator.cluster.input.text import excerpt, is_text, text_of
 from allocator.cluster.resources import ranges
 from allocator.cluster.resources.amounts import Amount
 from allocator.cluster.resources.cache import Cache
@@ -247,12 +247,14 @@ def _require_essentials(data: bytes) -> None:
 
 def _require_text(message: mesos.Resource) -> None:
     """Raise `InvalidResource` if a field that this module reads is not UTF-8."""
-    texts = [message.name, message.allocation_info.role, *message.set.item]
-    texts += (reservation.role for reservation in message.reservations)
+    name = text_of(message, "name")
+    texts: list[str | bytes] = [name, text_of(message.allocation_info, "role")]
+    texts += message.set.item
+    texts += (text_of(reservation, "role") for reservation in message.reservations)
     for text in texts:
         if not is_text(text):
             raise InvalidResource(
-                f"resource {excerpt(message.name)!r}: {excerpt(text)!r} is not UTF-8", "text"
+                f"resource {excerpt(name)!r}: {excerpt(text)!r} is not UTF-8", "text"
             )
 
 

@@ -7,11 +7,13 @@ from typing_extensions import override
 from allocator.cluster.agents.shared_volumes import SharedVolumes
 from allocator.cluster.frameworks.framework import Client
 from allocator.cluster.settings import EngineSettings
+from allocator.compilation import mypyc_attr
 from allocator.fairness.quantities import Quantities
 from allocator.users.tree import UserTree
 from allocator.users.user import User
 
 
+@mypyc_attr(allow_interpreted_subclasses=True, serializable=True)
 class Users(UserTree[Client]):
     """The tree of users, each with the frameworks that act for the user in some role.
 
