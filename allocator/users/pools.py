@@ -3,7 +3,6 @@
 import math
 from collections.abc import Iterator, Mapping
 from copy import copy
-from dataclasses import replace
 from typing import Generic
 
 from allocator.compilation import mypyc_attr
@@ -82,7 +81,7 @@ class UserPools(Generic[Client]):
         pools: UserPools[Client] = copy(self)
         pools._meter = None
         pools._sub_pools = {}
-        forked = replace(root, sub_pool=None, children={})
+        forked = root.fork(None)
         pools.top = forked.sub_pool = self.top.twin()
         pools._fork_below(root, forked)
         return pools, forked
@@ -90,7 +89,7 @@ class UserPools(Generic[Client]):
     def _fork_below(self, user: User[Client], forked: User[Client]) -> None:
         """Copy the descendants of a user to the user's copy."""
         for name, child in user.children.items():
-            copied = replace(child, parent=forked, sub_pool=None, children={})
+            copied = child.fork(forked)
             forked.children[name] = copied
             if child.sub_pool is not None:
                 self._sub_pools[copied] = copied.sub_pool = child.sub_pool.twin()

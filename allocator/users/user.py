@@ -1,7 +1,7 @@
 """One user: a node of the user tree, with its own clients and the demands of their tasks."""
 
 from collections.abc import Hashable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from allocator.fairness.framework_sorter import FrameworkSorter
@@ -24,34 +24,58 @@ class UserTask:
     """Predicate over machines' names: may the tasks run there? None: on all machines."""
 
 
-@dataclass(slots=True, eq=False)
 class User(Generic[Client]):
     """One user, a node of the user tree.
 
     A user has clients of its own, sub-users, or both.
+
+    Args:
+        name: The user's name.
+        parent: The user above; None for the root.
+        clients: The user's own clients, in DRF order.
+        sub_pool: Pool of the sub-users and the virtual leaf, in the policy's order; None without
+            sub-users.
     """
 
-    name: str
-    parent: "User[Client] | None"
-    """The user above; None for the root."""
-    clients: FrameworkSorter[Client]
-    """The user's own clients, in DRF order."""
-    sub_pool: Pool[str] | None = None
-    """Pool of the sub-users and the virtual leaf, in the policy's order; None without sub-users."""
-    children: dict[str, "User[Client]"] = field(default_factory=dict)
-    """Sub-users by name."""
-    tasks: dict[Client, "UserTask"] = field(default_factory=dict)
-    """Own client → demand and eligible machines of its tasks."""
-    own_demand: Largest = field(default_factory=Largest)
-    """The largest demand of each resource among the tasks of the user's own clients."""
-    all: Largest = field(default_factory=Largest)
-    """The largest demand of each resource among the tasks of the user and its descendants."""
-    ancestry: tuple[str, ...] = ()
-    """Names of the user and its ancestors, the user first; empty for the root."""
+    __slots__ = (
+        "all",
+        "ancestry",
+        "children",
+        "clients",
+        "name",
+        "own_demand",
+        "parent",
+        "sub_pool",
+        "tasks",
+    )
 
-    def __post_init__(self) -> None:
-        if self.parent is not None:
-            self.ancestry = (self.name, *self.parent.ancestry)
+    def __init__(
+        self,
+        name: str,
+        parent: "User[Client] | None",
+        clients: FrameworkSorter[Client],
+        sub_pool: Pool[str] | None = None,
+    ) -> None:
+        self.name = name
+        self.parent = parent
+        self.clients = clients
+        self.sub_pool = sub_pool
+        self.children: dict[str, User[Client]] = {}
+        """Sub-users by name."""
+        self.tasks: dict[Client, UserTask] = {}
+        """Own client → demand and eligible machines of its tasks."""
+        self.own_demand = Largest()
+        """The largest demand of each resource among the tasks of the user's own clients."""
+        self.all = Largest()
+        """The largest demand of each resource among the tasks of the user and its descendants."""
+        self.ancestry: tuple[str, ...] = () if parent is None else (name, *parent.ancestry)
+        """Names of the user and its ancestors, the user first; empty for the root."""
+
+    def fork(self, parent: "User[Client] | None") -> "User[Client]":
+        """Return a copy below another parent, without sub-users. It shares all other state."""
+        forked = User(self.name, parent, self.clients)
+        forked.tasks, forked.own_demand, forked.all = self.tasks, self.own_demand, self.all
+        return forked
 
     @property
     def display_names(self) -> tuple[str, ...]:
