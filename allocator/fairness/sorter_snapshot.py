@@ -235,11 +235,13 @@ class SorterSnapshot(Generic[User]):
 
     def _held(self, state: _UserState[User]) -> _RankedAllocation:
         """Return a user's present allocation with its rank."""
-        if state.held is None:
+        held = state.held
+        if held is None:
             rank_class = self._rank_class(state)  # may set `state.held`, too
-            if state.held is None:
-                state.held = rank_class.held(state.total)
-        return state.held
+            held = state.held
+            if held is None:
+                held = state.held = rank_class.held(state.total)
+        return held
 
     def _rank_class(self, state: _UserState[User]) -> _RankClass:
         """Return the rank class of a user: all users with the same rank for the same allocation."""

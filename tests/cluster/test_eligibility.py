@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
+import pytest
 from typing_extensions import override
 
 from allocator.cluster.agents.agent import Agent
@@ -149,6 +150,7 @@ class Refused:
             yield mask, SimpleNamespace(plain=SimpleNamespace(divisible={"cpus": size}))
 
 
+@pytest.mark.interpreted
 def test_a_client_that_declined_parts_gets_more_than_it_declined_on_half_its_agents() -> None:
     clients = [Client("r", f"f{number}") for number in range(3)]
     bit = {client: 1 << number for number, client in enumerate(clients)}
