@@ -28,9 +28,15 @@ DEBIAN_PARTS := ca-certificates,dbus,iproute2,logrotate,python3,systemd,systemd-
 NEWER_PARTS := ca-certificates,git,make,python3-venv
 SLURM_PARTS := slurmctld,slurmd,slurmdbd,slurm-client,munge,slurm-wlm-basic-plugins,mariadb-server-core,mariadb-client-core
 
+# For `make compiled-wheel`: the folder of the wheel.
+COMPILED_DIST ?= dist/compiled
+COMPILED_SOURCES := allocator frameworks LICENSE README.md pyproject.toml setup.py
+COMPILED_TESTS := tests/cluster tests/fairness tests/simulation tests/service/record
+
 LOCAL_PACKAGES := pyproject.toml packages/pymesos/pyproject.toml packages/pymesos/source.txt
 WHEELS := $(VENV)/.installed-wheels
 RUNTIME := $(VENV)/.installed-runtime
+COMPILER := $(VENV)/.installed-compiler
 DEV := $(VENV)/.installed-dev
 OPERATIONS := $(VENV)-operations/.installed
 RELEASE := $(VENV)-release/.installed
@@ -38,7 +44,7 @@ RELEASE := $(VENV)-release/.installed
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help demo install dev operations test checked compiled quick docs bench counts reproduce evidence dist newer roles fuzz hostile crashes sanitize proto lock
-.PHONY: packages packages-check slurm-versions clean python world chaos mutants mutation endurance worst release-check versioned-docs ratios flakes language
+.PHONY: compiled-wheel compiled-wheels compiled-tests packages packages-check slurm-versions clean python world chaos mutants mutation endurance worst release-check versioned-docs ratios flakes language
 
 help: ## show this list
 	@echo "Longshare: long-term fair sharing for Apache Mesos. Start with: make demo"
@@ -90,6 +96,21 @@ dist: $(RUNTIME) ## build the wheels and the source distribution into dist/
 	@$(BIN)/python -W ignore -c 'from setuptools import build_meta; build_meta.build_sdist("dist")' >/dev/null
 	@cd packages/pymesos && $(abspath $(BIN))/python -W ignore -c 'import build_backend; build_backend.build_sdist("../../dist")' >/dev/null
 	@ls dist
+
+compiled-wheel: $(COMPILER) ## build a wheel with compiled modules for this Python into $(COMPILED_DIST)/ (wants gcc and Python.h)
+	@rm -rf build/compiled && mkdir -p build/compiled
+	@cp -a $(COMPILED_SOURCES) build/compiled
+	@cd build/compiled && LONGSHARE_COMPILED=1 $(abspath $(BIN))/$(PIP:$(BIN)/%=%) wheel --no-deps $(BUILD_HERE) \
+	  --wheel-dir $(abspath $(COMPILED_DIST)) .
+	@cd build/compiled/build/lib.* && find . -name '*.so' -exec cp --parents -t ../.. {} +
+	@ls $(COMPILED_DIST)
+
+compiled-wheels: $(RELEASE) ## build compiled wheels for each supported Python into $(COMPILED_DIST)/ (wants Docker)
+	$(VENV)-release/bin/cibuildwheel --platform linux --output-dir $(COMPILED_DIST)
+
+compiled-tests: $(DEV) compiled-wheel ## run tests of the engine on compiled modules, in build/compiled (ARGS=... for pytest)
+	@cp -a bench docs tests build/compiled
+	cd build/compiled && PYTHONPATH=. $(abspath $(BIN))/python -m pytest -n auto $(or $(ARGS),$(COMPILED_TESTS))
 
 release-check: $(DEV) $(RELEASE) ## try all that a release needs and that can be tried here; leaves it in build/release
 	$(BIN)/python deploy/release/check.py
@@ -220,7 +241,11 @@ $(RUNTIME): $(WHEELS) $(LOCAL_PACKAGES)
 	@$(PIP) check
 	@touch $@
 
-$(DEV): requirements/dev.txt $(RUNTIME)
+$(COMPILER): requirements/compiled.txt $(WHEELS)
+	@$(INSTALL) -r requirements/compiled.txt
+	@touch $@
+
+$(DEV): requirements/dev.txt $(COMPILER) $(RUNTIME)
 	@echo "Installing the tools for development into $(VENV) ..."
 	@$(INSTALL) -r requirements/dev.txt
 	@$(PIP) check
@@ -271,7 +296,8 @@ lock: $(LOCK_TOOL)/bin/uv ## pin the dependencies that pyproject.toml names (ARG
 	$(COMPILE) pyproject.toml -o requirements/runtime.txt
 	$(COMPILE) --extra accounting pyproject.toml $(call BEYOND,requirements/runtime.txt) -o requirements/accounting.txt
 	$(COMPILE) --all-extras pyproject.toml $(call BEYOND,$(SERVICE)) -o requirements/extras.txt
-	$(COMPILE) --group dev $(call BEYOND,requirements/build.txt $(SERVICE) requirements/extras.txt) -o requirements/dev.txt
+	$(COMPILE) --group compiled $(call BEYOND,requirements/build.txt $(SERVICE) requirements/extras.txt) -o requirements/compiled.txt
+	$(COMPILE) --group dev $(call BEYOND,requirements/build.txt $(SERVICE) requirements/extras.txt requirements/compiled.txt) -o requirements/dev.txt
 	$(COMPILE) --group operations -o requirements/operations.txt
 	$(COMPILE) --group release -o requirements/release.txt
 	$(COMPILE) --group lock -o requirements/lock.txt

@@ -62,9 +62,9 @@ app = typer.Typer(
 
 def _version(wanted: bool) -> None:  # noqa: FBT001 - typer requires this signature
     if wanted:
-        from allocator import __version__
+        from allocator import __version__, build
 
-        typer.echo(f"longshare {__version__}")
+        typer.echo(f"longshare {__version__} ({build()})")
         raise typer.Exit
 
 
@@ -72,7 +72,13 @@ def _version(wanted: bool) -> None:  # noqa: FBT001 - typer requires this signat
 def _main(
     *,
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+        bool,
+        typer.Option(
+            "--version",
+            callback=_version,
+            is_eager=True,
+            help="Print the version, and whether the engine is compiled.",
+        ),
     ] = False,
 ) -> None:
     pass

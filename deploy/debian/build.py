@@ -23,7 +23,13 @@ HOME = "opt/longshare"
 SERVICES = {"longshare": "longshare", "longshare-slurm": "slurm"}
 """Package and unit of each service, and the user that runs the service."""
 MAINTAINER = "The Longshare authors <longshare@example.org>"
-NEEDED = {"dpkg-buildpackage": "dpkg-dev", "dh": "debhelper", str(PYTHON): "python3-venv"}
+NEEDED = {
+    "dpkg-buildpackage": "dpkg-dev",
+    "dh": "debhelper",
+    "gcc": "gcc",
+    f"{PYTHON}-config": "python3-dev",
+    str(PYTHON): "python3-venv",
+}
 _MESOS = re.compile(r"^AC_INIT\(\[mesos\], \[([^]]+)\]\)$", re.MULTILINE)
 
 
@@ -72,7 +78,9 @@ def environment(folder: Path) -> None:
     run(PYTHON, "-m", "venv", "--without-pip", home)
     pip = (sys.executable, "-W", "ignore", "-m", "pip", "--disable-pip-version-check", "--no-input")
     wheels = folder / "wheels"
-    run(*pip, "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", wheels, ROOT)
+    run(
+        "make", "compiled-wheel", f"PYTHON={PYTHON}", "VENV=.venv-debian", f"COMPILED_DIST={wheels}"
+    )
     install = (*pip, "--python", home / "bin/python", "install", "--quiet", "--no-deps")
     requirements = [ROOT / f"requirements/{name}.txt" for name in ("runtime", "accounting")]
     pinned = [word for file in requirements for word in ("-r", file)]

@@ -236,6 +236,11 @@ def every_python() -> str:
     return f"tests/packages on {', '.join(tried)}" + "".join(f"; no {name} here" for name in absent)
 
 
+def compiled() -> str:
+    """Run all tests of the engine on compiled modules, optimized as in the published wheels."""
+    return run("make", "--no-print-directory", "compiled-tests").splitlines()[-1].strip("= ")
+
+
 def newer_debian() -> str:
     """Run quick tests on the Python of Debian's testing suite, as root with debootstrap."""
     if os.geteuid() != 0 or shutil.which("debootstrap") is None:
@@ -268,6 +273,7 @@ CHECKS: dict[str, Callable[[], str]] = {
     "workflows": workflows,
     "versioned documentation": documentation,
     "every Python": every_python,
+    "compiled modules": compiled,
     "newer Debian": newer_debian,
 }
 

@@ -12,7 +12,7 @@ import pytest
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from allocator import __version__
+from allocator import __version__, build
 from allocator.cli import app
 from allocator.service.config import load
 from frameworks import experiment
@@ -20,7 +20,7 @@ from tests.forks import longshare
 
 
 def test_version_prints_the_version_of_the_distribution() -> None:
-    assert longshare("--version").stdout == f"longshare {__version__}\n"
+    assert longshare("--version").stdout == f"longshare {__version__} ({build()})\n"
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,11 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for name in names:
             unwanted = shutil.ignore_patterns("__pycache__")
             shutil.copytree(ROOT / folder / name, copied / folder / name, ignore=unwanted)
-        beside = ["LICENSE"] if folder == "." else ["MANIFEST.in", "build_backend.py", "source.txt"]
+        beside = (
+            ["LICENSE", "setup.py"]
+            if folder == "."
+            else ["MANIFEST.in", "build_backend.py", "source.txt"]
+        )
         for name in ("pyproject.toml", "README.md", *beside):
             shutil.copy(ROOT / folder / name, copied / folder)
     return copied

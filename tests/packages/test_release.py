@@ -1,7 +1,9 @@
 """The repository contains everything that a release needs, and nothing forbidden."""
 
+import json
 import re
 import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -35,6 +37,37 @@ def test_make_targets_of_workflows_exist() -> None:
             ["make", "--dry-run", target], cwd=ROOT, capture_output=True, text=True, check=False
         )
         assert planned.returncode == 0, planned.stderr
+
+
+def test_a_release_waits_for_compiled_wheels_of_each_supported_python() -> None:
+    jobs = (ROOT / ".github" / "workflows" / "release.yml").read_text().split("\n\n")
+    (compile_,) = (job for job in jobs if job.startswith("  compile:"))
+    assert "run: make compiled-wheels" in compile_
+    assert set(re.findall(r"machine: (\w+)", compile_)) == {"x86_64", "aarch64"}
+    (publish,) = (job for job in jobs if job.startswith("  publish:"))
+    assert "needs: [check, compile]" in publish
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    versions = [
+        version.rpartition(" ")[2]
+        for version in settings["project"]["classifiers"]
+        if re.search(r":: 3\.\d+$", version)
+    ]
+    wheels = settings["tool"]["cibuildwheel"]
+    assert wheels["build"] == [f"cp{version.replace('.', '')}-manylinux_*" for version in versions]
+    assert wheels["environment"] == {"LONGSHARE_COMPILED": "1"}
+
+
+def test_modules_that_stay_interpreted_exist() -> None:
+    listed = subprocess.run(
+        [sys.executable, "-c", "import setup, json; print(json.dumps(setup.INTERPRETED))"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    interpreted = json.loads(listed.stdout)
+    assert interpreted
+    assert [path for path in interpreted if not (ROOT / path).exists()] == []
 
 
 def test_the_changelog_begins_with_this_version() -> None:

@@ -56,7 +56,7 @@ def test_the_source_distribution_builds_the_same_wheel_and_contains_the_licence(
 ) -> None:
     with tarfile.open(sdist) as packed:
         names = {name.partition("/")[2] for name in packed.getnames()}
-    assert {"LICENSE", "README.md", "pyproject.toml"} < names
+    assert {"LICENSE", "README.md", "pyproject.toml", "setup.py"} < names
     (made,) = built_wheels(tmp_path, tmp_path / "made", str(sdist)).glob("longshare-*.whl")
     (direct,) = wheels.glob("longshare-*.whl")
     assert _contents(made) == _contents(direct)
@@ -88,7 +88,7 @@ def test_the_wheels_are_installed_by_pip_alone_and_work_elsewhere(
 
     run("pip", "install", "--quiet", "--no-index", "--no-deps", *wheels.glob("*.whl"))
     version = next(wheels.glob("longshare-*.whl")).name.split("-")[1]
-    assert run("longshare", "--version").strip() == f"longshare {version}"
+    assert run("longshare", "--version").strip() == f"longshare {version} (pure)"
     assert "sdrf-adaptive" in run("longshare", "experiment", "list")
     settings = tmp_path / "longshare.toml"
     settings.write_text('[policy]\nname = "stsf"\nhalf_life = "1h"\n')

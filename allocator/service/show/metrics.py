@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any, Protocol, get_args
 
-from allocator import __version__
+from allocator import __version__, build
 from allocator.fairness.pool import Pool
 from allocator.service.accounting.accountant import AccountingStatistics
 from allocator.service.connections import Connections
@@ -44,9 +44,9 @@ POOL: MetricGroup[PoolOwner] = MetricGroup(
     (
         MetricDefinition(
             "longshare_build_info",
-            "Version and policy of the service; the value is 1.",
-            lambda owner: [((__version__, owner.pool.policy.name), 1)],
-            labels=("version", "policy"),
+            "Version, build (`compiled` or `pure`) and policy of the service; the value is 1.",
+            lambda owner: [((__version__, build(), owner.pool.policy.name), 1)],
+            labels=("version", "build", "policy"),
         ),
         MetricDefinition(
             "longshare_capacity",
