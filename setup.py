@@ -77,7 +77,7 @@ def forbid_weak_references(source: Path) -> None:
     source.write_text("".join(kept), "utf-8")
 
 
-class ParallelBuild(build_ext):
+class ParallelBuild(build_ext):  # type: ignore[misc]  # setuptools has no types
     """Compiles the C files of an extension on all processors."""
 
     def build_extensions(self) -> None:

@@ -1,6 +1,6 @@
 """Processor time of the engine with compiled modules, beside the same sources interpreted.
 
-Both processes stay alive and measure in turn, so that other load concerns both. `make
+Both processes stay alive and measure in turn; other load then concerns both. `make
 compiled-wheel` leaves the modules in build/compiled.
 """
 
@@ -25,7 +25,7 @@ from bench.played.cluster import OPTIONS, PlayedCluster
 
 ROOT = Path(__file__).parents[1]
 EVENTS = 2_000
-"""Events whose time one figure averages."""
+"""Number of events per figure."""
 PARAMETERS: dict[str, dict[str, object]] = {"sdrf": {"half_life": "1h"}}
 
 

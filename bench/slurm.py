@@ -1,7 +1,7 @@
 """CPU time and memory of a poll of a large Slurm: 10,000 pending and 5,000 running jobs.
 
-The output of Slurm's client commands is generated, in the form of Slurm 22.05. So the figures are
-those of Longshare's own process alone.
+The output of Slurm's client commands is generated, in the form of Slurm 22.05. The figures concern
+Longshare's own process alone.
 """
 
 import random
@@ -30,7 +30,7 @@ BEGAN = 1_800_000_000
 
 
 class GeneratedSlurm(SlurmClient):
-    """A Slurm that exists as text only. It starts the jobs with the highest site factors."""
+    """A Slurm that exists as text only; starts the jobs with the highest site factors."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,7 +1,7 @@
 """Time that Slurm's client commands and slurmctld need for a poll with 10,000 pending records.
 
-A throw-away Slurm of this machine's packages is started, so the program needs root. Its pending
-records are tasks of arrays, each split from its array by a site factor.
+As root, the program starts a throw-away Slurm of this machine's packages. The pending records are
+tasks of arrays; a site factor has split each task from its array.
 """
 
 import os
@@ -78,7 +78,7 @@ def main() -> None:
 
 
 def _measure(command: Callable[[], object], controller: int) -> tuple[float, float, float]:
-    """Return the elapsed time of a command, its CPU time, and that of slurmctld, in seconds."""
+    """Return the elapsed time of a command, its CPU time, and the CPU time of slurmctld, in seconds."""
     before, theirs, began = _children(), _cpu(controller), time.monotonic()
     command()
     return time.monotonic() - began, _children() - before, _cpu(controller) - theirs

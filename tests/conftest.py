@@ -57,7 +57,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         (files.setdefault(item.path, []) if long else rest).append(item)
     short = iter(rest)
     if build() == "compiled":
-        reaches_inside = pytest.mark.skip(reason="puts something in place of a part of a compiled module")
+        reaches_inside = pytest.mark.skip(
+            reason="puts something in place of a part of a compiled module"
+        )
         for item in items:
             if item.get_closest_marker("interpreted") is not None:
                 item.add_marker(reaches_inside)

@@ -180,7 +180,7 @@ def in_order(
             assert (rank > rank_of_other) - (rank < rank_of_other) == (
                 (key[:-1] > other_key[:-1]) - (key[:-1] < other_key[:-1])
             )
-    nodes: list[Node[int, Any, float]] = [Node(number, key) for number, key in enumerate(made)]
+    nodes: list[Node[int, Any]] = [Node(number, key) for number, key in enumerate(made)]
     order = sorted(nodes, key=lambda node: (keys[node.id], node.id))
     for place, node in enumerate(order):
         assert family.position(order, node, now) == place
