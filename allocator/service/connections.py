@@ -44,6 +44,9 @@ MOST_RECEIVED = 2**20
 The service does not see most calls that their peer resets at once, but gRPC keeps them in memory. A
 TLS handshake takes at most about 100 kB, and a call that is not read 64 KiB.
 """
+HOST_ASKING = 1024
+"""Maximum number of connections of one host on which peers have only asked or ordered, not
+connected as masters. A scan closes the oldest above it. A port has room for eight times as many."""
 _STEP = 32
 """Descriptors examined in one cooperative step."""
 _DESCRIPTORS = "/proc/self/fd"
@@ -73,6 +76,7 @@ class _Calls:
     """Number of scans before the first call."""
     permitted: int = 0
     refused: int = 0
+    is_master: bool = False
 
 
 class Connections:
@@ -92,12 +96,13 @@ class Connections:
         """Peer → calls."""
         self._found = self._scans = 0
 
-    def note(self, peer: str, permitted: bool) -> None:  # noqa: FBT001 - an observer
+    def note(self, peer: str, permitted: bool, master: bool) -> None:  # noqa: FBT001 - an observer
         """Record a permitted or refused call, so that `scan` knows which connections to close.
 
         Args:
             peer: The peer's address and port in gRPC's notation, as in `ipv4:10.0.0.1:4000`.
             permitted: Whether the peer has the right that the call needs.
+            master: Whether the call is a master's stream.
         """
         name = unquote(peer)
         calls = self._calls.get(name)
@@ -105,6 +110,7 @@ class Connections:
             calls = self._calls[name] = _Calls(self._scans)
         calls.permitted += permitted
         calls.refused += not permitted
+        calls.is_master |= permitted and master
 
     def scan(self) -> Work[None]:
         """Find all connections, and close those that `_useless` returns, in cooperative steps."""
@@ -143,15 +149,17 @@ class Connections:
         """
         useless = []
         refused = []
-        unproved = defaultdict(list)
+        asking, unproved = defaultdict(list), defaultdict(list)
         for step, connection in enumerate(present):
             if not step % _STEP:
                 yield
             calls = self._calls.get(connection.peer)
             if calls is not None and calls.refused - calls.permitted >= MOST_REFUSED:
                 useless.append(connection)
-            elif calls is not None and calls.permitted:
+            elif calls is not None and calls.is_master:
                 continue
+            elif calls is not None and calls.permitted:
+                asking[host_of(connection.peer)].append((connection.number, connection))
             elif _received(connection) >= MOST_RECEIVED:
                 useless.append(connection)
             elif calls is not None:
@@ -160,14 +168,25 @@ class Connections:
                 unproved[host_of(connection.peer)].append(connection)
         refused.sort(key=lambda entry: entry[:2])
         useless.extend(connection for _, _, connection in refused[ALL_REFUSED:])
+        for proved in asking.values():
+            useless.extend(connection for _, connection in sorted(proved)[:-HOST_ASKING])
+        yield
+        return useless + (yield from self._surplus(unproved))
+
+    def _surplus(self, unproved: dict[str, list[_Connection]]) -> Work[list[_Connection]]:
+        """Choose the connections to close among those without any call.
+
+        Args:
+            unproved: Connections without any call, by host.
+        """
         limit = HOST_UNPROVED
         while limit > 1 and sum(min(len(host), limit) for host in unproved.values()) > ALL_UNPROVED:
             limit = limit * 3 // 4
-        yield
+        surplus = []
         for host in unproved.values():
             if len(host) > limit:
-                useless.extend((yield from self._oldest(host, len(host) - limit)))
-        return useless
+                surplus.extend((yield from self._oldest(host, len(host) - limit)))
+        return surplus
 
     def _find(self) -> Work[None]:
         """Update `_sockets` with all sockets that this process has open, in cooperative steps."""

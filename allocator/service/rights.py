@@ -101,7 +101,7 @@ def _pattern(globs: Sequence[str]) -> re.Pattern[str]:
     return re.compile("|".join(map(translate, globs)) or r"(?!)")
 
 
-def _ignore(_peer: str, _permitted: bool) -> None:  # noqa: FBT001 - an observer
+def _ignore(_peer: str, _permitted: bool, _master: bool) -> None:  # noqa: FBT001 - an observer
     """Do nothing; initial value of `Rights.observe`, which is called for each checked call."""
 
 
@@ -115,7 +115,7 @@ class Rights:
     def __init__(self, section: RightsSection | None) -> None:
         self.refused = Counter[Right]()
         """Number of refused calls and streams, by the missing right."""
-        self.observe: Callable[[str, bool], None] = _ignore
+        self.observe: Callable[[str, bool, bool], None] = _ignore
         """Called for each checked call with the peer, and whether the peer has the right."""
         self._lately: dict[tuple[str, Right], str] = {}
         """Peer and missing right → reason of the latest refusal."""
@@ -185,7 +185,7 @@ class Rights:
         """
         peer = context.peer()
         refusal = self._refused_lately(peer, right) or self.refusal(context, right)
-        self.observe(peer, refusal is None)
+        self.observe(peer, refusal is None, right == "masters")
         if refusal is not None:
             if peer.startswith("ip"):  # all peers of a Unix socket have one name
                 self._lately[peer, right] = refusal
@@ -216,7 +216,7 @@ class UnknownMethods(grpc.GenericRpcHandler):
         return self._handler
 
     async def _refuse(self, _requests: object, context: _Context) -> AsyncIterator[None]:
-        self._rights.observe(context.peer(), False)
+        self._rights.observe(context.peer(), False, False)
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details("this port has no such method; check the port and the client's version")
         replies: tuple[None, ...] = ()

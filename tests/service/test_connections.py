@@ -61,10 +61,22 @@ def test_the_oldest_silent_connections_of_a_host_are_closed_and_no_proved_one(
     peers.connect(data=b"hello")
     for _ in range(4):
         peers.connect()
-    peers.connections.note(master, True)
+    peers.connections.note(master, True, True)
     for _ in range(4):  # the proof lasts as long as the connection
         assert peers.scan() == [2, 3]
     assert peers.connections.closed == 2
+
+
+def test_a_host_that_only_asks_keeps_a_limited_number_of_connections(
+    peers: Peers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "HOST_ASKING", 2)
+    master = peers.connect()
+    readers = [peers.connect() for _ in range(4)]
+    peers.connections.note(master, True, True)
+    for reader in readers:
+        peers.connections.note(reader, True, False)
+    assert peers.scan() == [1, 2]
 
 
 def test_the_host_with_the_most_connections_makes_room_for_others(
@@ -86,8 +98,8 @@ def test_of_connections_with_refused_calls_only_those_with_the_fewest_stay(
     names = [peers.connect() for _ in range(5)]
     for number, name in enumerate(names):
         for _ in range(5 - number):
-            peers.connections.note(name, False)
-    peers.connections.note(names[0], True)
+            peers.connections.note(name, False, False)
+    peers.connections.note(names[0], True, False)
     assert peers.scan() == [1, 2]
 
 
@@ -99,7 +111,7 @@ def test_connections_with_too_many_more_refused_than_permitted_calls_are_closed(
     for outcomes in calls.values():
         name = peers.connect()
         for outcome in outcomes:
-            peers.connections.note(name, outcome == "p")
+            peers.connections.note(name, outcome == "p", False)
     assert [list(calls)[number] for number in peers.scan()] == ["many", "flooding reader"]
 
 
@@ -111,14 +123,14 @@ def test_connections_that_send_much_without_a_permitted_call_are_closed(
     peers.connect(data=b"x" * 999)
     peers.connect(data=b"x" * 1000)
     refused = peers.connect(data=b"x" * 1000)
-    peers.connections.note(master, True)
-    peers.connections.note(refused, False)
+    peers.connections.note(master, True, True)
+    peers.connections.note(refused, False, False)
     assert peers.scan() == [2, 3]
 
 
 def test_calls_of_peers_that_are_gone_are_forgotten(peers: Peers) -> None:
     for port in range(1000):
-        peers.connections.note(f"ipv4:127.0.0.1:{port}", bool(port % 2))
+        peers.connections.note(f"ipv4:127.0.0.1:{port}", bool(port % 2), False)
     for _ in range(3):
         peers.scan()
     assert not peers.connections._calls
