@@ -165,6 +165,8 @@ def test_jobs_of_an_outage_count_exactly_and_runaway_jobs_do_not(slurm: LocalSlu
     time.sleep(MIN_JOB_AGE + 1.0)
     while slurm.run("squeue", "--noheader", "--states=all"):
         time.sleep(0.5)
+    while "DBD Agent queue size: 0\n" not in slurm.run("sdiag"):
+        time.sleep(0.5)  # slurmctld has not yet sent all records to slurmdbd
     slurm.change_records(f"UPDATE trial_job_table SET time_end=0, state=1 WHERE id_job={runaway}")
     bridge = bridge_to(slurm, "user", since, USERS)
     bridge.state.inherit(stored)
@@ -174,7 +176,7 @@ def test_jobs_of_an_outage_count_exactly_and_runaway_jobs_do_not(slurm: LocalSlu
     assert {user: bridge.state.settled.commitments((user,))[0] for user in expected} == {
         user: pytest.approx(amounts, abs=1e-9) for user, amounts in expected.items()
     }
-    assert expected["man"]["cpus"] > 0.0
+    assert expected["man"]["cpus"] > 0.0, slurm.run("sacct", "--allusers")
     assert not bridge.state.findings.unseen
     (correction,) = bridge.state.findings.corrections
     assert correction.job == runaway
