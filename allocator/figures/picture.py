@@ -7,7 +7,8 @@ from typing import Any
 from matplotlib.axes import Axes
 
 from allocator.figures.figure import Line, Panel, PaperFigure
-from allocator.simulation.studies.drawing import COLOURS, MARKERS, legend, new_figure, save
+from allocator.palette import COLOURS
+from allocator.simulation.studies.drawing import MARKERS, legend, new_figure, save
 
 _LAYERS = {"owes": "#000000", "has": COLOURS[0], "demands beyond": "0.88"}
 _MARKED = 12

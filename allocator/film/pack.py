@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from allocator.film.camera import MOST_USERS, Frame, Reel, UserFrame
+from allocator.palette import COLOURS, user_colours
 
-FORMAT = 1
+FORMAT = 2
 """Version of the player's data format."""
 ABSENT = UserFrame(-1, 0, 0, 0, 0, 0)
 """Stored in place of a user that a picture does not contain."""
@@ -41,6 +42,7 @@ def pack(reel: Reel, about: About) -> dict[str, Any]:
     numbers = {
         cell: number for number, cell in enumerate(used_cells, start=1)
     }  # 0: the agent is absent
+    colours = user_colours(names[: len(COLOURS)])
     positions = {name: position for position, name in enumerate(names)}
     cells, amounts = reel.cells.states(), reel.held.states()
     resources = sorted(
@@ -60,7 +62,7 @@ def pack(reel: Reel, about: About) -> dict[str, Any]:
             "notes": [*about.notes, *_omissions(reel, left_out)],
         },
         "resources": resources,
-        "users": [[name, reel.parents[name]] for name in names],
+        "users": [[name, reel.parents[name], colours.get(name, len(COLOURS))] for name in names],
         "agents": agents,
         "waits": reel.waits.states(),
         "states": states,

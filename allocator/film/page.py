@@ -8,6 +8,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from allocator import palette
 from allocator.files import whole
 
 _DATA = "@FILM@"
@@ -22,7 +23,7 @@ def page(film: dict[str, Any]) -> bytes:
     Args:
         film: The result of `pack`.
     """
-    style, script = _part("player.css"), _part("player.js")
+    style, script = palette.style() + _part("player.css"), _part("player.js")
     policy = (
         f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; "
         "img-src data:; base-uri 'none'; form-action 'none'"

@@ -139,7 +139,7 @@ class UserPools(Generic[Client]):
         self._sampled_period = self.now // LOOK
         for pool in self:
             pool.look(used)
-        self._count_users(_THRESHOLD)
+        self._count_users(0.0 if self._recount_due else _THRESHOLD)
 
     def _count_users(self, threshold: float) -> None:
         """Recompute, in every pool, the part of each user's weight that counts in entitlements.

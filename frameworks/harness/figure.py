@@ -8,11 +8,9 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from allocator import __version__
+from allocator.palette import COLOURS, user_colours
 from frameworks.experiment import Experiment
 from frameworks.harness.measurement import Measurement, Series
-
-# Okabe and Ito's palette: distinguishable for colour-blind people and in grey.
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 
 
 def draw(
@@ -40,12 +38,13 @@ def draw(
         height_ratios=[2, 1] if has_commitments else [1],
     )[:, 0]
     figure.suptitle(experiment.title, fontsize=11)
+    colours = user_colours(user.name for user in experiment.users)
     panels = [(axes[0], measured.cpus, expected.cpus, "CPUs held")]
     if has_commitments:
         panels.append((axes[1], measured.commitments, expected.commitments, "Commitment"))
     for panel, drawn, ideal, label in panels:
-        for index, user in enumerate(experiment.users):
-            colour = _COLOURS[index % len(_COLOURS)]
+        for user in experiment.users:
+            colour = COLOURS[colours[user.name]]
             from_start = {
                 time: value
                 for time, value in ideal.get(user.name, {}).items()
@@ -82,7 +81,8 @@ def draw_shares(experiment: Experiment, measured: Measurement, folder: Path) -> 
     panels = figure.subplots(3, 1, sharex=True)
     figure.suptitle(experiment.title, fontsize=11)
     capacity = experiment.cluster.capacity
-    for index, user in enumerate(experiment.users):
+    colours = user_colours(user.name for user in experiment.users)
+    for user in experiment.users:
         demand = experiment.tasks_of(user).quantities
         times, cpus = _points(measured.running.get(user.name, {}))
         tasks = [held * 1000 / demand["cpus"] for held in cpus]
@@ -94,7 +94,7 @@ def draw_shares(experiment: Experiment, measured: Measurement, folder: Path) -> 
         for panel, (label, share) in zip(panels, shares_of_task.items(), strict=True):
             drawn = [share * number for number in tasks]
             panel.plot(
-                times, drawn, color=_COLOURS[index % len(_COLOURS)], linewidth=1.6, label=user.name
+                times, drawn, color=COLOURS[colours[user.name]], linewidth=1.6, label=user.name
             )
             panel.set_ylabel(label)
     for panel in panels:
@@ -134,7 +134,7 @@ def draw_completions(
             width * 0.92,
             yerr=[_deviation(times[users[place]]) for place in places],
             capsize=3,
-            color=_COLOURS[index % len(_COLOURS)],
+            color=COLOURS[index % len(COLOURS)],
             label=variant,
         )
     panel.set_xticks(range(len(users)), users)

@@ -21,7 +21,7 @@ def times_of(film: dict[str, Any]) -> list[float]:
 
 def lines_of(film: dict[str, Any], user: str) -> list[list[int]]:
     """Return a user's columns: share, commitment, entitlement, turn, unmet demand, allocation."""
-    place = [name for name, _ in film["users"]].index(user)
+    place = [name for name, *_ in film["users"]].index(user)
     return [list(accumulate(column)) for column in film["lines"][place]]
 
 

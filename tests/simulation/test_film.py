@@ -50,7 +50,7 @@ def test_machines_are_shown_individually_and_jobs_are_distinguished_on_shared_ma
     _, page = film(trace, setting, "trace.parquet")
     shown = film_of(page)
     assert shown["agents"] == ["one-0", "one-1"]
-    assert {name for name, _ in shown["users"]} == {"job 0", "job 1"}
+    assert {name for name, *_ in shown["users"]} == {"job 0", "job 1"}
     first = [shown["cells"][cell - 1] for cell in grid_of(shown)[0]]
     assert [total for _, total, _ in first] == [[1000, 8000]] * 2
     assert grid_of(shown)[-1][0] == grid_of(shown)[-1][1], "in the end nothing is held anywhere"

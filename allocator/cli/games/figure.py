@@ -5,7 +5,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
-from allocator.simulation.studies.drawing import COLOURS, MARKERS, legend, new_figure, save
+from allocator.palette import COLOURS
+from allocator.simulation.studies.drawing import MARKERS, legend, new_figure, save
 from allocator.theory.games.gains import GainCell
 from allocator.theory.games.game import file_of
 from allocator.theory.games.search import WorstLie

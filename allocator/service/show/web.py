@@ -14,6 +14,7 @@ from aiohttp.typedefs import Handler, Middleware
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
+from allocator.palette import style
 from allocator.service.accounting.accountant import Accountant
 from allocator.service.config import ConfigError, MetricsSection
 from allocator.service.loop.cooperative import SharedComputation, Work, run_in_slices, run_in_thread
@@ -230,6 +231,8 @@ def _past(curves: Curves) -> _Handler:
 
 def _file(name: str, kind: str) -> _Handler:
     text = files("allocator.service.show").joinpath("page", name).read_text(encoding="utf-8")
+    if name == "page.css":
+        text = style() + text
 
     async def read(_: web.Request) -> web.Response:
         return web.Response(text=text, content_type=kind, charset="utf-8")

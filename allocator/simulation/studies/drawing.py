@@ -11,8 +11,8 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-# Okabe and Ito's palette: distinguishable for colour-blind people and in grey.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+from allocator.palette import COLOURS
+
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 
 _POLICIES = dict(

@@ -5,10 +5,11 @@ from collections.abc import Sequence
 import numpy as np
 from matplotlib.figure import Figure
 
+from allocator.palette import COLOURS, user_colours
 from allocator.simulation.outcome import Outcome
 from allocator.simulation.results import running_and_waiting
 from allocator.simulation.series import Series
-from allocator.simulation.studies.drawing import COLOURS, legend, new_figure
+from allocator.simulation.studies.drawing import legend, new_figure
 from allocator.simulation.summary import UserSummary
 
 _UNITS = (("days", 86400.0), ("hours", 3600.0), ("minutes", 60.0))
@@ -27,6 +28,7 @@ def figure_of(outcome: Outcome, users: UserSummary, series: Series, title: str) 
         title: Title of the figure.
     """
     heaviest = np.argsort(-users.usage, kind="stable")[: len(COLOURS)].tolist()
+    colours = user_colours(users.names[user] for user in heaviest)
     remaining = sorted(set(range(len(users.names))) - set(heaviest))
     has_commitments = bool(np.isfinite(series.commitments).any())
     figure, panels = new_figure(title, panels=3 if has_commitments else 2)
@@ -44,11 +46,11 @@ def figure_of(outcome: Outcome, users: UserSummary, series: Series, title: str) 
             panel.plot(
                 seconds / size, values[:, remaining], color=_OTHERS, linewidth=0.4, alpha=0.5
             )
-        for colour, user in zip(COLOURS, heaviest, strict=False):
+        for user in heaviest:
             panel.plot(
                 seconds / size,
                 values[:, user],
-                color=colour,
+                color=COLOURS[colours[users.names[user]]],
                 linewidth=1.1,
                 label=users.names[user],
             )

@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from matplotlib.figure import Figure
 
+from allocator.palette import COLOURS
 from allocator.simulation.studies.comparisons import reduction
-from allocator.simulation.studies.drawing import COLOURS, MARKERS, legend, new_figure
+from allocator.simulation.studies.drawing import MARKERS, legend, new_figure
 from allocator.simulation.studies.results import Result
 from allocator.simulation.studies.section import Section, Table, duration
 

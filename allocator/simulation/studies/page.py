@@ -5,24 +5,23 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 
+from allocator.palette import style
 from allocator.simulation.studies.section import Finding, Section, Table
 
 _STYLE = """
-body { font: 16px/1.5 system-ui, sans-serif; color: #222; max-width: 62rem; margin: 2rem auto;
-  padding: 0 1rem; }
+body { font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--ground);
+  max-width: 62rem; margin: 2rem auto; padding: 0 1rem; }
 h1 { font-size: 1.6rem; } h2 { font-size: 1.2rem; margin-top: 2.5rem; }
-img { max-width: 100%; height: auto; }
+a { color: var(--link); }
+img { max-width: 100%; height: auto; background: white; }
 table { border-collapse: collapse; margin: .5rem 0 1rem; font-size: .9rem; }
 caption { text-align: left; font-weight: 600; padding: .3rem 0; }
-th, td { padding: .2rem .7rem; border-bottom: 1px solid #ddd; text-align: right; }
+th, td { padding: .2rem .7rem; border-bottom: 1px solid var(--line); text-align: right; }
 th:first-child, td:first-child, .claims td, .claims th { text-align: left; vertical-align: top; }
 .wide { overflow-x: auto; }
-.differs { color: #a33c00; font-weight: 600; } .open { font-weight: 600; }
-.agrees { color: #00694d; font-weight: 600; }
+.differs { color: var(--bad); font-weight: 600; } .open { font-weight: 600; }
+.agrees { color: var(--good); font-weight: 600; }
 nav a { margin-right: 1rem; }
-@media (prefers-color-scheme: dark) { body { color: #ddd; background: #181818; }
-  img { background: white; } th, td { border-color: #444; } a { color: #6cf; }
-  .differs { color: #ff9d6b; } .agrees { color: #4fd0a5; } }
 """
 
 
@@ -42,7 +41,7 @@ def render(title: str, sections: Sequence[Section], figures: Mapping[str, Path])
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(title)}</title><style>{_STYLE}</style></head><body>"
+        f"<title>{escape(title)}</title><style>{style()}{_STYLE}</style></head><body>"
         f"<h1>{escape(title)}</h1><nav>{links}</nav>{body}</body></html>\n"
     )
 

@@ -10,8 +10,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from allocator.palette import COLOURS
 from allocator.simulation.studies.drawing import (
-    COLOURS,
     MARKERS,
     colour_of,
     legend,

@@ -7,8 +7,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
+from allocator.palette import COLOURS
 from allocator.simulation.studies.comparisons import SIZES, distribution
-from allocator.simulation.studies.drawing import COLOURS, legend, new_figure, styles
+from allocator.simulation.studies.drawing import legend, new_figure, styles
 from allocator.simulation.studies.measures import Floats
 
 ByPolicy = Mapping[str, Floats]

@@ -12,16 +12,30 @@ from allocator.cli import app
 from allocator.cluster.settings import EngineSettings
 from allocator.contract import operator_pb2 as operator
 from allocator.fairness import policies
+from allocator.film.camera import AgentNow, Camera
+from allocator.film.pack import About, pack
+from allocator.film.page import page
 from allocator.service.record.replay import apply_entry, new_engine, open_log
 from allocator.service.show.filming import span
 from allocator.users.settings import DeclaredUser
 from tests.film.reading import film_of, grid_of, lines_of, times_of
+from tests.film.test_film import user
 from tests.service.browser import Browser, browsing, chromedriver
 from tests.service.record.test_event_log import RecordedMaster, entries, rewrite
 from tests.service.show.test_status_page import axe
 
 HOSTILE = "</script><img src=x onerror=\"document.title='owned'\"><b>"
 WIDTHS = (360, 1280)
+BESIDES_THE_CURSOR = """(() => {
+  const slider = document.getElementById('slider');
+  const box = slider.getBoundingClientRect();
+  const thumb = box.width - document.getElementById('marks').getBoundingClientRect().width;
+  const part = (slider.value - slider.min) / (slider.max - slider.min);
+  const cursor = document.querySelector('#shares .now').getBoundingClientRect();
+  const middle = box.left + thumb / 2 + part * (box.width - thumb);
+  return Math.abs(middle - cursor.left - cursor.width / 2);
+})()"""
+"""Distance in pixels between the middle of the slider's thumb and the cursor in the chart."""
 
 
 def record(path: Path) -> None:
@@ -150,6 +164,47 @@ def test_the_length_and_size_of_a_log_are_known_before_its_replay(recorded: Path
     assert size == 6, "the size is four agents and two frameworks"
 
 
+def contest(path: Path) -> None:
+    """Write a film of user a alone, and of user b, which comes after 10 s and leads after 12 s."""
+    camera = Camera(1.0)
+    for second in range(20):
+        b = 0.0 if second < 10 else 0.4 if second < 12 else 0.6
+        held = {"a": {"cpus": round(1000 - 1000 * b)}, "b": {"cpus": round(1000 * b)}}
+        agents = [AgentNow("s", "", {"cpus": 1000}, held)]
+        users = [user("a", 1.0 - b, b / 2, turn=1), user("b", b, turn=2 if second >= 10 else 0)]
+        camera.take(1_600_000_000.0 + second, users, agents)
+    path.write_bytes(page(pack(camera.reel, About("events.log", "sdrf", 60.0, "0", 1.0))))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", WIDTHS)
+def test_the_time_machine_opens_at_the_first_lead_of_a_newcomer(width: int, tmp_path: Path) -> None:
+    if chromedriver() is None:
+        pytest.skip("chromium and chromedriver are not installed, so nobody looks at the page")
+    film = tmp_path / "film.html"
+    contest(film)
+    with browsing(tmp_path, width) as browser:
+        browser.open(film.as_uri())
+        browser.wait_for("#clock", "12\u00a0s")
+        assert browser.run("return location.hash") == ""
+        assert browser.text("#play") == "Play"
+        assert browser.text("#mark") == "12\u00a0s: b now holds more than a, which led before"
+        assert browser.run(f"return {BESIDES_THE_CURSOR}") < 1.0
+        texts = browser.text("#shares").split("\n")
+        assert {"a", "b", "0\u00a0%", "100\u00a0%"} <= {*texts}
+        assert "each user is entitled to 25.0\u00a0%" in texts
+        shares = browser.run("return player.charts[0].paths.map((each) => each.getAttribute('d'))")
+        assert all("L" not in share for share in shares), "shares change in steps"
+        assert "Time since the start (s)" in browser.text("#past")
+        browser.run("document.getElementById('by-clock').click()")
+        browser.wait_for("#clock", "12:26:52")
+        browser.open("about:blank")
+        browser.open(f"{film.as_uri()}#t=5&user=b")
+        browser.wait_for("#clock", "5\u00a0s")
+        browser.wait_for("#why", "It holds nothing: 0.0\u00a0% of the cluster.")
+        assert browser.complaints() == []
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("width", WIDTHS)
 def test_a_browser_plays_the_time_machine(width: int, played: Path, tmp_path: Path) -> None:
@@ -181,15 +236,16 @@ def test_a_browser_plays_the_time_machine(width: int, played: Path, tmp_path: Pa
         label = browser.run("return document.activeElement.getAttribute('aria-label')")
         assert label.startswith("s1.example, ")
         move(browser, 85)
-        browser.run("document.getElementById('speed').value = '0.25'")
+        browser.run("document.getElementById('speed').selectedIndex = 0")
         press(browser, " ")
-        assert browser.run("return document.getElementById('play').ariaLabel") == "Stop"
-        browser.run("document.getElementById('speed').value = '4'")
+        assert browser.text("#play") == "Stop"
+        browser.run("document.getElementById('speed').selectedIndex = 3")
         browser.wait_for("#mark", "agent s3.example went")
         moment = browser.run(
             "const play = document.getElementById('play'); "
-            "if (play.ariaLabel === 'Stop') play.click(); return location.hash"
+            "if (play.textContent === 'Stop') play.click(); return location.hash"
         )
+        assert moment.startswith("#t=")
         browser.open("about:blank")
         browser.open(f"{played.as_uri()}{moment}")
         browser.wait_for("#mark", "agent s3.example went")
@@ -213,6 +269,7 @@ def press(browser: Browser, key: str) -> None:
 
 def move(browser: Browser, frame: int) -> None:
     browser.run(
-        "const slider = document.getElementById('slider'); "
-        f"slider.value = {frame}; slider.dispatchEvent(new Event('input'))"
+        "const slider = document.getElementById('slider'); const { times } = player.film; "
+        f"slider.value = times[Math.min({frame}, times.length - 1)]; "
+        "slider.dispatchEvent(new Event('input'))"
     )
