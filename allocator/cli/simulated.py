@@ -122,7 +122,7 @@ def _table_of_users(outcome: "Outcome", users: "UserSummary", out: Console) -> T
 
 def _table_with(rows: Sequence[tuple[str, dict[str, str]]], headings: Sequence[str]) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    table.add_column("user", overflow="ellipsis", no_wrap=True)
+    table.add_column("user", overflow="ellipsis", no_wrap=True, min_width=len("user"))
     for heading in headings:
         table.add_column(heading, justify="right", no_wrap=True)
     for name, cells in rows:

@@ -64,9 +64,9 @@ def _convert_numbers(
             fields[field.name] = int(value)
 
 
-_LEAST_WORTH = ("shortfall", "offered", "weight", "demand", "wants", "entitled")
+_LEAST_WORTH = ("shortfall", "offered", "weight", "demand", "wants", "reason", "entitled")
 """Columns that are dropped on a narrow terminal, in this order."""
-_NAME = 24
+_NAME = 32
 """Characters to which a user's name may be cut."""
 
 
@@ -82,6 +82,8 @@ def table_of_users(users: Sequence[admin.UserShare], width: int) -> Table:
         left_out.add("task share")
     if not any(row.HasField("offered_share") for row in users):
         left_out.add("offered")
+    if not any(row.waits for row in users):
+        left_out.add("reason")
     rows = list(_as_tree(users))
     table = _table_of_users(rows, left_out)
     spare = max(0, max((_name(*row).cell_len for row in rows), default=0) - _NAME)
@@ -98,11 +100,13 @@ def _table_of_users(rows: Sequence[tuple[int, admin.UserShare]], left_out: set[s
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     table.add_column("rank", justify="right", no_wrap=True)
     widest = max((name.cell_len for name in names), default=0)
-    table.add_column("user", no_wrap=True, overflow="ellipsis", min_width=min(widest, _NAME))
+    table.add_column(
+        "user", no_wrap=True, overflow="ellipsis", min_width=max(len("user"), min(widest, _NAME))
+    )
     columns = [column for column in _COLUMNS if column not in left_out]
     for column in columns:
-        if column == "demand":
-            table.add_column(column, no_wrap=True)
+        if column in {"demand", "reason"}:
+            table.add_column(_COLUMNS[column][0], no_wrap=True)
         else:
             right = column != "wants"
             heading = _COLUMNS[column][0]
@@ -298,6 +302,7 @@ _COLUMNS: dict[str, tuple[str, Callable[[admin.UserShare], str]]] = {
     "commitment": ("commit-\nment", lambda row: f"{row.dominant_commitment:.1%}"),
     "priority": ("prio-\nrity", lambda row: f"{row.priority:.4f}"),
     "shortfall": ("short-\nfall", lambda row: f"{row.shortfall:.1%}"),
+    "reason": ("reason\nto wait", lambda row: row.waits),
     "demand": ("demand", lambda row: "\n".join(dict.fromkeys(map(_demand, row.demands)))),
 }
 """Heading and cell text of each column of the table of users."""

@@ -400,6 +400,7 @@ class UserShare(_message.Message):
     BOOST_ENDS_AFTER_FIELD_NUMBER: _builtins.int
     WEIGHT_AFTER_BOOST_FIELD_NUMBER: _builtins.int
     PASSED_OVER_FIELD_NUMBER: _builtins.int
+    WAITS_FIELD_NUMBER: _builtins.int
     user: _builtins.str
     """ROLE/.: the frameworks directly in a role that has sub-roles"""
     parent: _builtins.str
@@ -430,6 +431,8 @@ class UserShare(_message.Message):
     weight_after_boost: _builtins.float
     passed_over: _builtins.bool
     """the user wants offers, but no agent fits; up to a few seconds old"""
+    waits: _builtins.str
+    """Reason why the user gets nothing more, in a few words; up to a few seconds old; empty: unknown."""
     @_builtins.property
     def allocation(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]: ...
     @_builtins.property
@@ -478,10 +481,11 @@ class UserShare(_message.Message):
         boost_ends_after: _builtins.float | None = ...,
         weight_after_boost: _builtins.float | None = ...,
         passed_over: _builtins.bool = ...,
+        waits: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_boost_ends_after", b"_boost_ends_after", "_offered_share", b"_offered_share", "_task_share", b"_task_share", "_weight_after_boost", b"_weight_after_boost", "boost_ends_after", b"boost_ends_after", "offered_share", b"offered_share", "task_share", b"task_share", "weight_after_boost", b"weight_after_boost"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_boost_ends_after", b"_boost_ends_after", "_offered_share", b"_offered_share", "_task_share", b"_task_share", "_weight_after_boost", b"_weight_after_boost", "active", b"active", "allocation", b"allocation", "boost_ends_after", b"boost_ends_after", "commitments", b"commitments", "counted", b"counted", "demands", b"demands", "dominant_commitment", b"dominant_commitment", "dominant_resource", b"dominant_resource", "dominant_share", b"dominant_share", "entitlement", b"entitlement", "offered", b"offered", "offered_share", b"offered_share", "parent", b"parent", "passed_over", b"passed_over", "priority", b"priority", "rank", b"rank", "shares", b"shares", "shortfall", b"shortfall", "task_share", b"task_share", "user", b"user", "weight", b"weight", "weight_after_boost", b"weight_after_boost", "weight_by", b"weight_by"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_boost_ends_after", b"_boost_ends_after", "_offered_share", b"_offered_share", "_task_share", b"_task_share", "_weight_after_boost", b"_weight_after_boost", "active", b"active", "allocation", b"allocation", "boost_ends_after", b"boost_ends_after", "commitments", b"commitments", "counted", b"counted", "demands", b"demands", "dominant_commitment", b"dominant_commitment", "dominant_resource", b"dominant_resource", "dominant_share", b"dominant_share", "entitlement", b"entitlement", "offered", b"offered", "offered_share", b"offered_share", "parent", b"parent", "passed_over", b"passed_over", "priority", b"priority", "rank", b"rank", "shares", b"shares", "shortfall", b"shortfall", "task_share", b"task_share", "user", b"user", "waits", b"waits", "weight", b"weight", "weight_after_boost", b"weight_after_boost", "weight_by", b"weight_by"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__boost_ends_after: _TypeAlias = _typing.Literal["boost_ends_after"]  # noqa: Y015
     _WhichOneofArgType__boost_ends_after: _TypeAlias = _typing.Literal["_boost_ends_after", b"_boost_ends_after"]  # noqa: Y015

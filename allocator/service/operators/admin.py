@@ -182,6 +182,7 @@ class Admin(AdminServicer):
         for row in (yield from read_shares(adapter, adapter.users())):
             share = message(row, adapter)
             share.passed_over = row.user in self._waits.passed_over
+            share.waits = self._waits.brief_reason(row.user)
             reply.users.append(share)
             yield
         reply.cluster.CopyFrom(self._cluster())

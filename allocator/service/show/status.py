@@ -120,11 +120,10 @@ class Status:
         return list(explain(self._adapter, row, rows, cache).words)
 
     def _user(self, row: UserShare, constraints: Iterable[str]) -> dict[str, Any]:
-        reason = self.waits.reason(row.user)
         return {
             **_user(row),
             "constraints": list(islice(constraints, MOST_TOLD)),
-            "kept_by": "" if reason is None else self._adapter.wording.reasons[reason],
+            "kept_by": self.waits.brief_reason(row.user),
             "passed_over": row.user in self.waits.passed_over,
         }
 

@@ -85,6 +85,11 @@ class Waits:
         """
         return self._users.get(user)
 
+    def brief_reason(self, user: str) -> str:
+        """Return the result of `reason` in a few words; empty if it is None."""
+        reason = self._users.get(user)
+        return "" if reason is None else self._adapter.wording.reasons[reason]
+
     def takes_nothing(self, user: str) -> Literal["no_agent", "declines"] | None:
         """Return why offers to a user would be useless, although the user wants offers.
 

@@ -198,6 +198,11 @@ def test_the_page_updates_itself_and_survives_the_services_restart(
             browser.wait_for("#offers", "in the order")
             browser.wait_for("#overtakings", "owing may overtake holding")
             wait_for(lambda: drawn(browser) == 4)
+            curve = browser.run(
+                "return document.querySelector('#users path.share').getAttribute('d')"
+            )
+            assert curve.startswith("M0.0,"), "a chart begins where there are values"
+            assert "L" not in curve, "shares change in steps"
             assert_it_fits(browser, width)
             browser.run("document.querySelector('#users .name').focus()")
             browser.run("document.activeElement.click()")
@@ -302,7 +307,7 @@ def test_a_thousand_users_are_searched_sorted_and_paged(tmp_path: Path) -> None:
             assert browser.complaints() == []
         with browsing(tmp_path, PHONE) as browser:
             browser.open(running.metrics_url.removesuffix("metrics"))
-            browser.wait_for("#users-shown", "1–25 of 1000")
+            browser.wait_for("#users-shown", "1–8 of 1000")
             assert_it_fits(browser, PHONE)
             assert headings(browser) == wide, "a phone shows all headings, each beside its number"
             shown = "[...document.querySelectorAll('#users tr:first-child td[data-heading]')]"

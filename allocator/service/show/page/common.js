@@ -1,6 +1,7 @@
 // Shared functions: formatting, DOM nodes that survive updates, pages of a table.
 "use strict";
 
+const PAGE = matchMedia("(max-width: 62rem)").matches ? 8 : 25; // rows at a time
 const element = (id) => document.getElementById(id);
 const percent = (ratio) => { // two decimals below one percent
   const hundredths = 100 * ratio;

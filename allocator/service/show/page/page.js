@@ -4,7 +4,7 @@
 const EVERY = 2000; // milliseconds
 const users = new Users();
 let latest = null;
-const agents = new Pages("agents", 25, () => latest && showAgents(latest));
+const agents = new Pages("agents", PAGE, () => latest && showAgents(latest));
 
 function showCluster(seen) {
   const half = seen.half_life === null ? "no memory" : "half-life " + duration(seen.half_life);
@@ -93,7 +93,14 @@ function showAgents(seen) {
   const machines = seen.words.machines;
   write(element("agents-heading"), machines[0].toUpperCase() + machines.slice(1));
   element("agents-part").hidden = seen.agents_known > 0 && !seen.agents.length; // not told one by one
-  const shown = agents.of(seen.agents, seen.agents.length, seen.agents_known);
+  const alike = new Map(); // one line for all agents with the same state and resources
+  for (const { agent, host, ...rest } of seen.agents) {
+    const key = JSON.stringify(rest);
+    if (!alike.has(key)) alike.set(key, { agent, host, ...rest, more: -1 });
+    alike.get(key).more += 1;
+  }
+  const lines = [...alike.values()];
+  const shown = agents.of(lines, lines.length, lines.length + seen.agents_known - seen.agents.length);
   keep(element("agents"), shown, (place) => place.agent, () => {
     const line = made("tr");
     line.append(made("th", undefined, { scope: "row" }), made("td"), made("td"), made("td"));
@@ -101,7 +108,7 @@ function showAgents(seen) {
   }, (line, place) => {
     const held = Object.entries(place.held).map(([user, what]) => legible(user) + ": " + amounts(what)).join("; ");
     const state = place.state === "offered" ? "offered to the next user that can use it" : place.state;
-    [legible(place.host), state, amounts(place.free), held || "none"].forEach((text, index) => write(line.children[index], text));
+    [legible(place.host) + (place.more ? " and " + place.more + " more like it" : ""), state, amounts(place.free), held || "none"].forEach((text, index) => write(line.children[index], text));
   });
 }
 

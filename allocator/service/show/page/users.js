@@ -3,7 +3,6 @@
 
 const LEAST_SCALE = 0.001; // fraction of the cluster; the smallest scale of a chart
 
-const PAGE = 25; // users at a time
 const LINES = 5000; // milliseconds between two requests for the history
 
 const demand = (each) => Object.entries(each).map(([name, value]) => name + ":" + amount(value)).join(" ");
@@ -102,9 +101,10 @@ class Users {
       if (column.name === this.sorting) set(head, "aria-sort", Boolean(column.down) === this.backwards ? "ascending" : "descending");
       else head.removeAttribute("aria-sort");
       if (column.kind === "chart") {
-        const { since, until } = this.past || {};
-        head.firstChild.children[0].textContent = this.past ? moment(since) : "over time";
-        head.firstChild.children[1].textContent = this.past ? moment(until) + " UTC" : "";
+        const { first, until } = this.past || {};
+        const name = until - first < 86400 ? clock : (time) => moment(time) + " UTC";
+        write(head.firstChild.children[0], this.past ? name(first) : "over time");
+        write(head.firstChild.children[1], this.past ? name(until) : "");
       }
     });
   }
@@ -145,29 +145,26 @@ class Users {
   }
 
   draw(chart, row) {
-    const { times, users, since, until } = this.past || { times: [], users: {}, since: 0, until: 1 };
+    const { times, users, first, until } = this.past || { times: [], users: {}, first: 0, until: 1 };
     const [shares, debts] = users[row.user] || [[], []];
     const top = this.top || 1;
-    const x = (when) => ((when - since) / (until - since || 1) * 300).toFixed(1);
+    const x = (when) => (Math.max(when - first, 0) / (until - first || 1) * 300).toFixed(1);
     const y = (value) => (98 - value / top * 94).toFixed(1);
-    const path = (values) => {
+    const path = (values, now, steps) => { // a share changes at once, and a commitment continuously
       let d = "";
-      let pen = "M";
+      let last = null;
       values.forEach((value, index) => {
-        if (value === null) pen = "M";
-        else {
-          d += pen + x(times[index]) + "," + y(value);
-          pen = "L";
-        }
+        if (value !== null) d += last === null ? "M" + x(times[index]) + "," + y(value) : steps ? "H" + x(times[index]) + "V" + y(value) : "L" + x(times[index]) + "," + y(value);
+        last = value;
       });
-      return d;
+      return last === null ? d : d + (steps ? "H300V" + y(now) : "L300," + y(now));
     };
     const [grid, fair, share, commitment] = chart.children;
     set(grid, "d", [75, 150, 225].map((at) => "M" + at + ",0V100").join(""));
     set(fair, "d", "M0," + y(Math.min(row.entitlement, top)) + "H300");
-    set(share, "d", path(shares) + (shares.length && shares.at(-1) !== null ? "L300," + y(row.share) : ""));
-    set(commitment, "d", path(debts) + (debts.length && debts.at(-1) !== null ? "L300," + y(row.commitment) : ""));
-    set(chart, "aria-label", row.user + " over " + duration(until - since) + ": share " + percent(row.share) + " now, commitment " +
+    set(share, "d", path(shares, row.share, true));
+    set(commitment, "d", path(debts, row.commitment, false));
+    set(chart, "aria-label", row.user + " over " + duration(until - first) + ": share " + percent(row.share) + " now, commitment " +
       percent(row.commitment) + " now, entitled to " + percent(row.entitlement) + ", scale up to " + percent(top));
   }
 
@@ -181,6 +178,8 @@ class Users {
       if (!answer.ok) throw new Error("HTTP " + answer.status);
       const past = await answer.json();
       if (number === this.asked) {
+        // The charts begin where there are values.
+        past.first = past.times.find((_, index) => Object.values(past.users).some((lines) => lines[0][index] !== null)) ?? past.since;
         this.past = past;
         this.rescale();
         this.show();
@@ -195,11 +194,9 @@ class Users {
     for (const row of this.rows) top = Math.max(top, row.share, row.commitment, row.parent ? 0 : row.entitlement);
     for (const lines of Object.values(this.past.users)) for (const line of lines) for (const value of line) if (value > top) top = value;
     this.top = top;
-    const { chronicle, seen_since: since, times } = this.past;
-    const first = chronicle && times.length && times[0] < since;
+    const { chronicle, first, since } = this.past;
     const source = chronicle === false ? " The accounting database does not answer."
-      : !first && since !== null && since > this.past.since + 60 ? " The service has no data before " + moment(since) + " UTC."
-      : "";
+      : first > since + 60 ? " The service has no earlier data." : "";
     write(element("scale"), "All charts have the same time axis and reach up to " + percent(top) + " of the cluster." + source);
   }
 
