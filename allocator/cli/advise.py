@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from allocator.simulation.advice import Advice
 
 _TRIALS = (12, 6)
+_FLAT = 4.0
+"""Ratio of the longest to the shortest nearly best half-life, from which an optimum is called flat.
+"""
 
 
 def advise(
@@ -109,11 +112,12 @@ def _show(result: "Advice") -> None:
     out.print(table)
     out.print(f"Under DRF, the mean of users' mean waits is {duration(result.drf_wait_s)}.")
     best = result.best
+    is_flat = result.flat_to_s >= _FLAT * result.flat_from_s
     if not result.helps:
         out.print("No half-life is better than DRF here; choose the policy drf.", highlight=False)
         return
     out.print(
-        f'Best: half_life = "{best.half_life_s:.0f}s" (δ = 1 − {1 - best.delta:.2g}): '
+        f'Best: half_life = "{_setting(best.half_life_s)}" (δ = 1 − {1 - best.delta:.2g}): '
         f"users wait {best.reduction:.1%} less than under DRF.",
         highlight=False,
     )
@@ -124,9 +128,9 @@ def _show(result: "Advice") -> None:
         highlight=False,
     )
     out.print(
-        f"Every simulated half-life from {duration(result.flat_from_s)} to "
-        f"{duration(result.flat_to_s)} has at least nine tenths of this reduction, so choose any "
-        "half-life between these two.",
+        f"{'The optimum is flat: every' if is_flat else 'Every'} simulated half-life from "
+        f"{duration(result.flat_from_s)} to {duration(result.flat_to_s)} has at least nine tenths "
+        "of this reduction, so choose any half-life between these two.",
         highlight=False,
     )
     if not result.interior:
@@ -135,3 +139,11 @@ def _show(result: "Advice") -> None:
             "too short to find the best one.",
             highlight=False,
         )
+
+
+def _setting(half_life: float) -> str:
+    """Return a half-life in seconds as a value of the setting `half_life`, such as "1.5h"."""
+    for unit, size in (("d", 86400.0), ("h", 3600.0), ("m", 60.0)):
+        if half_life >= size:
+            return f"{half_life / size:.3g}{unit}"
+    return f"{half_life:.3g}s"

@@ -103,7 +103,8 @@ def advise(  # noqa: PLR0913 - options of the search
 ) -> Advice:
     """Find the half-life with which a workload waits least, and return all trials.
 
-    Half-lives from a minute to four times the trace's length are tried, then more near the best.
+    Half-lives from a minute to four times the trace's length are tried, then more near the best. If
+    the neighbours of the best are nearly as good, no more half-lives are tried.
 
     The best half-life tried is the answer, because waits are no smooth function of the half-life.
 
@@ -115,8 +116,8 @@ def advise(  # noqa: PLR0913 - options of the search
         coarse: Number of half-lives in the first pass, spaced by equal ratios; at least 3.
         fine: Steps of the golden-section search in the second pass, between the neighbours of the
             best.
-        on_trial: Called after each simulation, for progress: once under DRF, then `coarse` + `fine`
-            times.
+        on_trial: Called after each simulation, for progress: once under DRF, then at most `coarse`
+            + `fine` times.
 
     Raises:
         AdviceError: No user waits under DRF, so no half-life can shorten waits.
@@ -141,7 +142,10 @@ def advise(  # noqa: PLR0913 - options of the search
     first, last = math.log(SHORTEST), math.log(max(LONGEST * seconds, 4.0 * SHORTEST))
     grid = [first + (last - first) * step / (coarse - 1) for step in range(coarse)]
     best = min(range(coarse), key=lambda step: mean_wait(grid[step]))
-    _narrow(mean_wait, grid[max(best - 1, 0)], grid[min(best + 1, coarse - 1)], fine)
+    ends = grid[max(best - 1, 0)], grid[min(best + 1, coarse - 1)]
+    least = FLAT * trials[math.exp(grid[best])].reduction
+    if least <= 0.0 or any(trials[math.exp(end)].reduction < least for end in ends):
+        _narrow(mean_wait, *ends, fine)
     return _advice(wait, sorted(trials.values(), key=lambda trial: trial.half_life_s))
 
 

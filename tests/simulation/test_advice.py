@@ -84,3 +84,15 @@ def test_the_search_closes_in_on_the_least(at: float, width: float) -> None:
     assert len(seen) == 12
     assert min(seen.values()) <= width * 0.618**10
     assert math.isfinite(min(seen.values()))
+
+
+def test_half_lives_on_a_plateau_are_not_tried_more_densely() -> None:
+    trace, setting = crowded()
+    drf = reference.simulate(trace, setting)
+    memory = reference.simulate(trace, Setting("sdrf", {"half_life": 600.0}, setting.capacity))
+    advised = advice.advise(
+        trace, setting, lambda _, tried: drf if tried.policy == "drf" else memory, coarse=6, fine=3
+    )
+    assert advised.helps
+    assert len(advised.trials) == 6
+    assert advised.flat_to_s == advised.trials[-1].half_life_s

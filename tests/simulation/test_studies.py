@@ -16,11 +16,19 @@ from allocator.simulation.studies import cells as cells_module
 from allocator.simulation.studies import compared, measures, rivals, windows
 from allocator.simulation.studies.cells import Cell
 from allocator.simulation.studies.comparisons import by_size, distribution, reduction, speedup
-from allocator.simulation.studies.drawing import colour_of, styles
+from allocator.simulation.studies.drawing import (
+    colour_of,
+    half_life_axis,
+    new_figure,
+    plain_log,
+    styles,
+)
 from allocator.simulation.studies.measures import JobMeasures
+from allocator.simulation.studies.page import render
 from allocator.simulation.studies.plan import SweepError, names, read_sweep
 from allocator.simulation.studies.report import PAGE, write_report
 from allocator.simulation.studies.results import ResultsError, read_results, write_index
+from allocator.simulation.studies.section import Section, Table
 from allocator.simulation.studies.sources import resolve
 from allocator.simulation.studies.sweep import SimulatorKind, cells_of, run
 from allocator.simulation.trace import MachineClass, Trace
@@ -437,3 +445,23 @@ def test_a_comparison_names_each_user_whose_wait_changes_by_more_than_a_second()
     assert first.saved_s == {}
     assert list(second.saved_s.items()) == [("dan", 8.0), ("ann", 2.0), ("bob", -5.0)]
     assert (second.gain, second.lose, second.mean_user_completion_ratio) == (2, 1, 0.75)
+
+
+def test_ticks_of_logarithmic_axes_are_plain_numbers_and_durations() -> None:
+    figure, panels = new_figure("ticks", panels=3)
+    for panel, ends in zip(panels, ((1.71701, 1.71712), (0.02, 3000.0), (60.0, 8e6)), strict=True):
+        panel.plot(ends, (0.0, 1.0))
+    plain_log(panels[0])
+    plain_log(panels[1])
+    half_life_axis(panels[2])
+    figure.canvas.draw()
+    labels = [[label.get_text() for label in panel.get_xticklabels()] for panel in panels]
+    assert not any("10^" in text for texts in labels for text in texts)
+    assert len(set(labels[0])) == len(labels[0]), "near values have different labels"
+    assert {"0.1", "1,000"} <= {*labels[1]}
+    assert {"1 min", "1 d"} <= {*labels[2]}
+
+
+def test_a_table_without_rows_is_left_out_of_a_report() -> None:
+    section = Section("gains", "Gains", tables=(("Largest losses", Table(("user",), [])),))
+    assert "Largest losses" not in render("report", [section], {})

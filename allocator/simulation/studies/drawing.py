@@ -10,6 +10,13 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.ticker import (
+    FixedLocator,
+    FuncFormatter,
+    LogLocator,
+    NullFormatter,
+    NullLocator,
+)
 
 from allocator.palette import COLOURS
 
@@ -31,6 +38,14 @@ _OTHER_COLOURS = (
     "#AA4499",
 )
 _DASHES = ("solid", (0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)))
+
+
+_UNITS = (("d", 86400.0), ("h", 3600.0), ("min", 60.0))
+_HALF_LIVES = (
+    *(1.0, 5.0, 20.0, 60.0, 300.0, 1200.0, 3600.0, 3 * 3600.0, 12 * 3600.0),
+    *(86400.0 * days for days in (1, 3, 10, 30, 100, 300, 1000, 3000, 10_000)),
+)
+"""Half-lives in seconds at which a figure may have a tick."""
 
 
 def colour_of(label: str) -> str:
@@ -77,6 +92,48 @@ def towards_one(panel: Axes) -> None:
     panel.set_xscale("log")
     panel.invert_xaxis()
     panel.set_xlabel("1 − δ, per second")
+
+
+def plain_log(panel: Axes) -> None:
+    """Make a panel's horizontal axis logarithmic, with ticks such as 0.5, 20 and 1,000.
+
+    The axis stays linear if its ends differ by less than a factor of three.
+
+    Call the function after the data are drawn.
+    """
+    low, high = panel.get_xlim()
+    if low > 0.0 and high < 3.0 * low:
+        panel.ticklabel_format(axis="x", style="plain", useOffset=False)
+        panel.locator_params(axis="x", nbins=3)
+        return
+    panel.set_xscale("log")
+    low, high = panel.get_xlim()
+    subdivisions = (1.0, 2.0, 5.0) if high < 100.0 * low else (1.0,)
+    panel.xaxis.set_major_locator(LogLocator(subs=subdivisions))
+    panel.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{float(f'{value:.3g}'):,g}"))
+    panel.xaxis.set_minor_formatter(NullFormatter())
+
+
+def half_life_axis(panel: Axes) -> None:
+    """Make a panel's horizontal axis show half-lives: logarithmic, in days, hours and minutes.
+
+    Call the function after the data are drawn, in seconds.
+    """
+    panel.set_xscale("log")
+    panel.set_xlabel("Half-life")
+    low, high = panel.get_xlim()
+    ticks = [seconds for seconds in _HALF_LIVES if low <= seconds <= high]
+    panel.xaxis.set_major_locator(FixedLocator(ticks[:: len(ticks) // 8 + 1]))
+    panel.xaxis.set_major_formatter(FuncFormatter(lambda seconds, _: _short_duration(seconds)))
+    panel.xaxis.set_minor_formatter(NullFormatter())
+    panel.xaxis.set_minor_locator(NullLocator())
+
+
+def _short_duration(seconds: float) -> str:
+    unit, size = next(
+        (unit, size) for unit, size in (*_UNITS, ("s", 1.0)) if seconds >= size or unit == "s"
+    )
+    return f"{seconds / size:g} {unit}"
 
 
 def save(figures: Iterable[tuple[str, Figure]], folder: Path) -> dict[str, Path]:

@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from allocator.simulation.studies.comparisons import PolicyGain
-from allocator.simulation.studies.drawing import legend, new_figure, styles
+from allocator.simulation.studies.drawing import legend, new_figure, plain_log, styles
 
 
 def saved_by_user(gains: Mapping[str, PolicyGain], baseline: str) -> Figure:
@@ -36,7 +36,7 @@ def saved_by_user(gains: Mapping[str, PolicyGain], baseline: str) -> Figure:
         panel.axhline(0.0, color="0.3", linewidth=0.8)
     by_rank.set_xlabel("Fraction of users, largest gain first")
     by_rank.set_ylabel("Seconds saved per task")
-    by_usage.set_xscale("log")
+    plain_log(by_usage)
     by_usage.set_xlabel("Fraction of the total use (%)")
     if gains:
         legend(by_rank)

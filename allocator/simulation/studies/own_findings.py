@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from allocator.palette import COLOURS
 from allocator.simulation.studies.comparisons import reduction
-from allocator.simulation.studies.drawing import MARKERS, legend, new_figure
+from allocator.simulation.studies.drawing import MARKERS, half_life_axis, legend, new_figure
 from allocator.simulation.studies.results import Result
 from allocator.simulation.studies.section import Section, Table, duration
 
@@ -105,8 +105,7 @@ def _figure(trace: str, curves: dict[float | None, list[tuple[float, float]]]) -
             label=_capacity_text(load),
         )
     panel.axhline(0.0, color="0.5", linewidth=0.8)
-    panel.set_xscale("log")
-    panel.set_xlabel("Half-life (s)")
+    half_life_axis(panel)
     panel.set_ylabel("Reduction (%)")
     legend(panel, "Capacity")
     return figure

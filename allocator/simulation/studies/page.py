@@ -53,7 +53,7 @@ def _section(section: Section, figures: Mapping[str, Path]) -> str:
         data = base64.b64encode(figures[section.name].read_bytes()).decode()
         alt = escape(section.title)
         parts.append(f'<p><img alt="{alt}" src="data:image/png;base64,{data}"></p>')
-    parts += [_table(title, table) for title, table in section.tables]
+    parts += [_table(title, table) for title, table in section.tables if table.rows]
     if section.claims:
         parts.append(_claims(section.claims))
     return "".join([*parts, "</section>"])
