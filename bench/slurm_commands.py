@@ -78,7 +78,7 @@ def main() -> None:
 
 
 def _measure(command: Callable[[], object], controller: int) -> tuple[float, float, float]:
-    """Return the elapsed time of a command, its CPU time, and the CPU time of slurmctld, in seconds."""
+    """Return a command's elapsed time and CPU time, and the CPU time of slurmctld, in seconds."""
     before, theirs, began = _children(), _cpu(controller), time.monotonic()
     command()
     return time.monotonic() - began, _children() - before, _cpu(controller) - theirs
