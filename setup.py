@@ -5,6 +5,7 @@ sources are the same. A compiled wheel contains them beside the compiled modules
 """
 
 import os
+import re
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 from pathlib import Path
@@ -56,7 +57,7 @@ def extensions() -> list[Extension]:
         group_name="longshare",
     )
     for source in {source for extension in translated for source in extension.sources}:
-        forbid_weak_references(Path(source))
+        repair_weak_references(Path(source))
     for extension in translated:
         extension.extra_compile_args = [
             *extension.extra_compile_args,
@@ -67,14 +68,25 @@ def extensions() -> list[Extension]:
     return translated
 
 
-def forbid_weak_references(source: Path) -> None:
-    """Change a C file so that a weak reference to an object of its classes is an error.
+def repair_weak_references(source: Path) -> None:
+    """Change a C file so that objects of its classes may have weak references.
 
-    mypyc does not clear weak references when an object ends, so they would crash the interpreter.
+    mypyc 2.4 neither clears an object's weak references when the object ends, nor leaves them out
+    when the garbage collector visits what the object refers to. Both would crash the interpreter.
     """
     text = source.read_text("utf-8")
-    kept = [line for line in text.splitlines(keepends=True) if ".tp_weaklistoffset =" not in line]
-    source.write_text("".join(kept), "utf-8")
+    text = re.sub(
+        r"^.*\(char \*\)self \+ sizeof\(PyObject \*\) \+.*\n", "", text, flags=re.MULTILINE
+    )
+    text = text.replace(
+        "CPy_TRASHCAN_BEGIN(self,", f"{_CLEAR_WEAK_REFERENCES}CPy_TRASHCAN_BEGIN(self,"
+    )
+    source.write_text(text, "utf-8")
+
+
+_CLEAR_WEAK_REFERENCES = (
+    "if (Py_TYPE(self)->tp_weaklistoffset) PyObject_ClearWeakRefs((PyObject *)self);\n    "
+)
 
 
 class ParallelBuild(build_ext):  # type: ignore[misc]  # setuptools has no types

@@ -237,7 +237,7 @@ def every_python() -> str:
 
 
 def compiled() -> str:
-    """Run all tests of the engine on compiled modules, optimized as in the published wheels."""
+    """Run tests on compiled modules that are optimised as in the published wheels."""
     return run("make", "--no-print-directory", "compiled-tests").splitlines()[-1].strip("= ")
 
 
