@@ -51,7 +51,7 @@ def extensions() -> list[Extension]:
 
     translated: list[Extension] = mypycify(
         ["--config-file", "pyproject.toml", *compiled_modules()],
-        opt_level=os.environ.get("LONGSHARE_OPTIMIZATION", "2"),
+        opt_level=os.environ.get("LONGSHARE_OPTIMIZATION", "1"),
         debug_level="0",
         multi_file=True,  # several processors can compile, and a compiler needs little memory
         group_name="longshare",
