@@ -1,7 +1,7 @@
 """Processor time of the engine with compiled modules, beside the same sources interpreted.
 
-Both processes stay alive and measure in turn; other load then concerns both. `make
-compiled-wheel` leaves the modules in build/compiled.
+Two processes measure in turn, so other load affects both. `make compiled-wheel` leaves the modules
+in build/compiled.
 """
 
 import argparse
@@ -25,19 +25,19 @@ from bench.played.cluster import OPTIONS, PlayedCluster
 
 ROOT = Path(__file__).parents[1]
 EVENTS = 2_000
-"""Number of events per figure."""
+"""Number of events that a figure averages."""
 PARAMETERS: dict[str, dict[str, object]] = {"sdrf": {"half_life": "1h"}}
 
 
 def engine(policy: str, cluster: PlayedCluster) -> Engine:
-    """Return an engine that follows a played cluster."""
+    """Return an engine of a played cluster."""
     made = Engine(EngineSettings(policies.create(policy, PARAMETERS.get(policy, {}))))
     made.restore(OPTIONS, cluster.snapshot())
     return made
 
 
 def events(policy: str, frameworks: int, batch: int) -> Callable[[], float]:
-    """Return a function that measures µs per event, with `batch` events in each message."""
+    """Return a function to measure µs per event, with `batch` events in each message."""
     cluster = PlayedCluster(1_000, frameworks)
     following = engine(policy, cluster)
 

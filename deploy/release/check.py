@@ -237,7 +237,7 @@ def every_python() -> str:
 
 
 def compiled() -> str:
-    """Run tests on compiled modules that are optimised as in the published wheels."""
+    """Run tests of the engine on optimised compiled modules."""
     return run("make", "--no-print-directory", "compiled-tests").splitlines()[-1].strip("= ")
 
 
