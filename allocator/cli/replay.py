@@ -119,7 +119,7 @@ def _compare(file: Path, html: Path | None, console: "Console", *, as_json: bool
                 filming.look(engine, entry)
             progress.advance(task, entry.ByteSize())
 
-        replayed = recompute(file, watch)
+        replayed = recompute(file, watch, None if filming is None else filming.look_before)
         if html is not None and filming is not None:
             _finish(html, filming, file, replayed)
     if replayed.left_out:

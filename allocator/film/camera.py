@@ -150,7 +150,9 @@ class Reel:
 class Camera:
     """Records a film of a cluster: pictures at regular intervals, and marked events, in `reel`.
 
-    The caller calls `due` at any time, and `take` if a picture is due.
+    The caller calls `due` at any time, and `take` if a picture is due. A caller that knows the time
+    of the next change calls `due_between` instead: a picture then shows the state in which an
+    interval ends, not a state that lasted for milliseconds.
 
     Args:
         every: Seconds from one picture to the next; doubled whenever there are too many pictures.
@@ -175,6 +177,12 @@ class Camera:
     def due(self, now: float) -> bool:
         """Return whether to take a picture: a new interval has begun, or the clock was set back."""
         return self._last is None or now < self._last or self._number(now) != self._interval
+
+    def due_between(self, earlier: float, later: float) -> bool:
+        """Return whether a picture of the state at `earlier` is due before a change at `later`."""
+        if self._last is None:
+            return later != earlier
+        return self._last != earlier and self._number(earlier) != self._number(later)
 
     def take(self, now: float, users: Iterable[UserNow], agents: Iterable[AgentNow]) -> None:
         """Add a picture to the film. A picture with the same time is replaced.

@@ -116,6 +116,17 @@ def test_filming_continues_after_the_clock_was_set_back() -> None:
     assert camera.due(50.0)
 
 
+def test_a_state_that_lasted_for_milliseconds_is_no_picture_of_its_interval() -> None:
+    camera = Camera(1.0)
+    camera.take(0.0, [user("a", 0.0)], [])
+    changes = [(0.5, 0.0), (1.0, 0.8), (1.004, 0.0), (1.5, 0.0), (2.0, 0.8), (2.004, 0.0)]
+    for (now, share), (following, _) in zip(changes, [*changes[1:], (3.0, 0.0)], strict=True):
+        if camera.due_between(now, following):
+            camera.take(now, [user("a", share)], [])
+    frames = [(frame.time, frame.users["a"].share) for frame in camera.reel.frames]
+    assert frames == [(0.0, 0), (0.5, 0), (1.5, 0), (2.004, 0)]
+
+
 def test_users_and_agents_that_come_and_go_are_marked() -> None:
     camera = Camera(1.0)
     camera.take(0.0, [user("a", turn=1), user("b")], [agent("s"), agent("t")])

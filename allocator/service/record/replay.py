@@ -151,7 +151,9 @@ def recorded_outcome(entry: log.LogEntry) -> log.Outcome:
 
 
 def replay(
-    path: Path, watch: Callable[[Engine, log.LogEntry], None] = lambda _engine, _entry: None
+    path: Path,
+    watch: Callable[[Engine, log.LogEntry], None] = lambda _engine, _entry: None,
+    foresee: Callable[[Engine, log.LogEntry], None] | None = None,
 ) -> Replayed:
     """Recompute the decisions of an event log, up to the first difference from the recorded ones.
 
@@ -159,6 +161,7 @@ def replay(
         path: Path of the log.
         watch: Called with the engine and the entry after each entry without a difference; must not
             modify the engine.
+        foresee: Called in the same way before each entry is applied.
 
     Raises:
         EventLogError: the file is not an event log, or is damaged.
@@ -177,6 +180,8 @@ def replay(
     ):
         replayed.other_policy = recorded_origin.file
     for entry in entries:
+        if foresee is not None:
+            foresee(engine, entry)
         sequence = engine.sequence
         outcome, recorded = apply_entry(engine, entry), recorded_outcome(entry)
         replayed.entries += 1

@@ -43,18 +43,17 @@ def span(path: Path) -> tuple[float, int]:
     first: int | None = None
     last = largest = added = 0
     for entry in read(path):
-        if entry.HasField("restore"):
-            snapshot = entry.restore.snapshot
-            time_ns, added = snapshot.time_ns, 0
-            largest = max(largest, len(snapshot.agents) + len(snapshot.frameworks))
-        elif entry.apply.events.events:
-            events = entry.apply.events.events
-            time_ns = events[-1].time_ns
-            added += sum(
-                event.HasField("add_agent") or event.HasField("add_framework") for event in events
-            )
-        else:
+        time_ns = _time_ns(entry)
+        if time_ns is None:
             continue
+        if entry.HasField("restore"):
+            snapshot, added = entry.restore.snapshot, 0
+            largest = max(largest, len(snapshot.agents) + len(snapshot.frameworks))
+        else:
+            added += sum(
+                event.HasField("add_agent") or event.HasField("add_framework")
+                for event in entry.apply.events.events
+            )
         first = time_ns if first is None else min(first, time_ns)
         last = max(last, time_ns)
         largest = max(largest, added)
@@ -64,9 +63,9 @@ def span(path: Path) -> tuple[float, int]:
 class Filming:
     """Records frames of a film (animation of a cluster) at regular intervals of a log's replay.
 
-    Call `look` after each log entry, and `page` at the end. A frame costs O(users · resources +
-    agents · users that hold a part of an agent). It also costs O(groups of equal agents) for each
-    of at most `MOST_CLIENTS` clients.
+    Call `look_before` before each log entry, `look` after it, and `page` at the end. A frame costs
+    O(users · resources + agents · users that hold a part of an agent). It also costs O(groups of
+    equal agents) for each of at most `MOST_CLIENTS` clients.
 
     Args:
         every: Seconds of the master's clock between two frames.
@@ -77,8 +76,21 @@ class Filming:
         self._engine: Engine | None = None
         self._begun = False
 
+    def look_before(self, engine: Engine, entry: log.LogEntry) -> None:
+        """Record a frame if an interval ends between the previous log entry and this one.
+
+        Args:
+            engine: The engine, before it applies the entry.
+            entry: The log entry.
+        """
+        time_ns = _time_ns(entry)
+        if not self._begun or time_ns is None:
+            return
+        if self._camera.due_between(engine.now, time_ns / _NANOSECONDS):
+            self._take(engine)
+
     def look(self, engine: Engine, entry: log.LogEntry) -> None:
-        """Record a frame if one is due, and a caption for each snapshot and operator command.
+        """Record a caption for each snapshot and operator command.
 
         Args:
             engine: The engine, after it has applied the entry.
@@ -92,8 +104,6 @@ class Filming:
             self._camera.mark(now, caption)
         elif entry.HasField("order") and not entry.order.outcome.refusal:
             self._camera.mark(now, _in_words(entry.order.order))
-        if self._camera.due(now):
-            self._take(engine)
 
     def page(self, source: str, *notes: str) -> bytes | None:
         """Return an HTML page that plays the film; None if `look` was never called.
@@ -119,6 +129,14 @@ class Filming:
 
     def _take(self, engine: Engine) -> None:
         self._camera.take(engine.now, _users(engine), _agents(engine))
+
+
+def _time_ns(entry: log.LogEntry) -> int | None:
+    """Return the time of a log entry by the master's clock; None if the entry has none."""
+    if entry.HasField("restore"):
+        return entry.restore.snapshot.time_ns
+    events = entry.apply.events.events
+    return events[-1].time_ns if events else None
 
 
 def _users(engine: Engine) -> Iterator[UserNow]:

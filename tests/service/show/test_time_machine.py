@@ -93,13 +93,13 @@ def test_each_frame_shows_the_shares_and_allocations_of_its_time(
 ) -> None:
     film = film_of(played.read_bytes())
     times, grid = times_of(film), grid_of(film)
+    last = {}
+    for now, engine in truth(recorded):  # the last state of each time
+        last[now] = engine.standings(), engine.pool.held()["cpus"]
     checked = 0
-    for now, engine in truth(recorded):
-        if now not in times:
-            continue
-        frame = times.index(now)
-        times[frame] = -1.0  # later entries may have the same time
-        for standing in engine.standings():
+    for frame, now in enumerate(times):
+        standings, held_cpus = last[now]
+        for standing in standings:
             share, debt, entitlement, *_ = lines_of(film, standing.user)
             assert share[frame] == round(10_000 * standing.share)
             assert debt[frame] == round(10_000 * standing.commitment)
@@ -108,7 +108,7 @@ def test_each_frame_shows_the_shares_and_allocations_of_its_time(
         everything = sum(
             amounts[film["resources"].index("cpus")] for h in held for _, *amounts in h
         )
-        assert everything == engine.pool.held()["cpus"]
+        assert everything == held_cpus
         checked += 1
     assert checked == len(times) > 100
 
