@@ -4,7 +4,7 @@
 const LENGTH = 40; // duration of the whole film at normal speed, in seconds
 const SPEEDS = [["very slow", 0.1], ["slow", 0.4], ["normal", 1], ["fast", 3], ["very fast", 10]];
 const GREY = 7; // colour of all users without a colour of their own
-const STEPS = [0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 300, 600, 1200, 1800, 3600, 7200, 10800, 21600, 43200,
+const STEPS = [0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 50, 60, 100, 120, 200, 300, 600, 1200, 1800, 3600, 7200, 10800, 21600, 43200,
   86400, 172800, 432000, 864000, 2592000, 7776000, 31536000]; // seconds between two numbers of the time axis
 const UNITS = [["d", 86400, 259200], ["h", 3600, 10800], ["min", 60, 1200], ["s", 1, 0]]; // unit, seconds, least duration
 const LINES = 47; // most lines in a chart
@@ -446,8 +446,10 @@ class Player {
     const { film } = this;
     const axis = element("axis");
     const most = Math.max(axis.clientWidth / 80, 2);
-    const step = STEPS.find((each) => film.span / each <= most) || film.span;
     const [unit, size] = UNITS.find(([, , least]) => film.span >= least);
+    const fits = unit === "s" && !this.byClock ? (each) => each % 30 || each >= 300 // 50 s and 100 s, but on the clock 1 min and 2 min
+      : (each) => each < 1 || 60 % each === 0 || each % 60 === 0;
+    const step = STEPS.find((each) => fits(each) && film.span / each <= most) || film.span;
     const zero = this.byClock ? 0 : film.start;
     axis.replaceChildren();
     for (let tick = Math.ceil((film.times[0] - zero) / 1000 / step); ; tick += 1) {
