@@ -302,8 +302,8 @@ _COLUMNS: dict[str, tuple[str, Callable[[admin.UserShare], str]]] = {
     "commitment": ("commit-\nment", lambda row: f"{row.dominant_commitment:.1%}"),
     "priority": ("prio-\nrity", lambda row: f"{row.priority:.4f}"),
     "shortfall": ("short-\nfall", lambda row: f"{row.shortfall:.1%}"),
-    "reason": ("reason\nto wait", lambda row: row.waits),
     "demand": ("demand", lambda row: "\n".join(dict.fromkeys(map(_demand, row.demands)))),
+    "reason": ("reason\nto wait", lambda row: row.waits),
 }
 """Heading and cell text of each column of the table of users."""
 
