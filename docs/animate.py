@@ -75,7 +75,7 @@ def _timing() -> str:
 
 
 def _agents(film: dict[str, Any], shown: list[int]) -> Iterator[str]:
-    """Yield the agents. Each user's rectangle also covers the users that are drawn after it."""
+    """Yield the agents. Each user's rectangle starts at the bottom, below all later rectangles."""
     users = range(len(film["users"]))
     for place, history in enumerate(_cells(film, shown)):
         x, y = 15 + place % COLUMNS * (CELL + GAP), 40 + place // COLUMNS * (CELL + GAP)
@@ -95,7 +95,7 @@ def _agents(film: dict[str, Any], shown: list[int]) -> Iterator[str]:
 
 
 def _cells(film: dict[str, Any], shown: list[int]) -> list[list[dict[int, float]]]:
-    """Return the parts of the first resource that users hold: by agent, shown frame, and user."""
+    """Return users' parts of the first resource: by agent, shown frame, and user."""
     present = [0] * len(film["agents"])
     grid = []
     for row in film["changes"]:
@@ -123,7 +123,7 @@ def _chart(
     title: str,
     top: int,
 ) -> Iterator[str]:
-    """Yield a chart of a column, whose lines appear with time.
+    """Yield a chart of a column. Its lines appear with time.
 
     Args:
         users: Number of the colour, and columns, of each user.

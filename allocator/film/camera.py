@@ -151,8 +151,8 @@ class Camera:
     """Records a film of a cluster: pictures at regular intervals, and marked events, in `reel`.
 
     The caller calls `due` at any time, and `take` if a picture is due. A caller that knows the time
-    of the next change calls `due_between` instead: a picture then shows the state in which an
-    interval ends, not a state that lasted for milliseconds.
+    of the next change calls `due_between` instead. A picture then shows the state in which an
+    interval ends. A state of a few milliseconds is thus rarely shown.
 
     Args:
         every: Seconds from one picture to the next; doubled whenever there are too many pictures.
