@@ -132,7 +132,7 @@ class MesosWording(Wording):
         if view.settings.user_key == "role" and not any(
             role == user.removesuffix("/.") or role.startswith(f"{user}/") for role in roles
         ):
-            return f"no framework has registered in the role {user}"
+            return f"no framework is registered in the role {user} now"
         return "each of its frameworks is disconnected or inactive, or has suppressed offers"
 
     @override

@@ -371,6 +371,7 @@ class Session:
             self._timestamp_guard.record(snapshot.time_ns)
         if not self._was_served:
             self._was_served, self._cycles_before = True, self._engine.statistics.runs
+            self._warn_of_unknown_offers()
         _log.info(
             "snapshot restored",
             master=self.hello.master,
@@ -379,6 +380,19 @@ class Session:
             sequence=self._engine.sequence,
         )
         return contract.ToMaster(decisions=decisions)
+
+    def _warn_of_unknown_offers(self) -> None:
+        """Log a warning if the limit of unanswered offers has no effect on this master."""
+        limits = self._engine.settings.limits
+        if limits.unanswered < 1.0 and not (
+            self.hello.options.tells_running or limits.answered_after
+        ):
+            _log.warning(
+                "limits.unanswered has no effect, because this master does not report used "
+                "resources (before Mesos 1.10); set limits.answered_after",
+                master=self.hello.master,
+                mesos=self.hello.mesos_version,
+            )
 
     async def _apply(self, events: contract.Events) -> contract.ToMaster | None:
         """Apply events if this master leads; otherwise acknowledge them or request a snapshot.

@@ -85,6 +85,7 @@ def explain(
     explanation.words.extend(adapter.wording.about_clients(standing.user))
     if cache.seconds_without_master is None:
         adapter.wording.add_waits(explanation, cache.reasons)
+        explanation.words.extend(_words_of_offers(row, rows, cache))
     add_waited(explanation, cache.waited, adapter.wording)
     return explanation
 
@@ -291,6 +292,42 @@ def _words_of_entitlement(row: UserShare) -> str:
     if standing.share > standing.entitlement:
         return f"{entitled} and holds {standing.share - standing.entitlement:.1%} more."
     return f"{entitled}."
+
+
+def _words_of_offers(
+    row: UserShare, rows: list[UserShare], cache: ExplanationFacts
+) -> Iterator[str]:
+    """Yield sentences about resources in unanswered offers, if the scheduler reports them.
+
+    Such resources count as held, although no task uses them. The user that holds most of them is
+    named if the explained user waits because too little is free.
+
+    Args:
+        row: The user's share.
+        rows: The shares of all users.
+        cache: Why the user gets nothing more.
+    """
+    if row.offered_share:
+        yield (
+            f"It has not answered offers of {row.offered_share:.1%} of {row.dominant_resource}, "
+            "which count for its share."
+        )
+    if all(wait.reason != "nothing_free" for wait in cache.reasons):
+        return
+    others = [
+        share
+        for share in rows
+        if share.offered_share
+        and not f"{row.user}/".startswith(f"{share.user}/")
+        and not share.user.startswith(f"{row.user}/")
+    ]
+    if others:
+        largest = max(others, key=lambda share: (share.offered_share or 0.0, share.user))
+        yield (
+            f"{called(largest.user)} holds {largest.offered_share:.1%} of "
+            f"{largest.dominant_resource} in offers that it has not answered, more than any other "
+            "user."
+        )
 
 
 def _words_of_neighbours(explanation: admin.Explanation) -> list[str]:

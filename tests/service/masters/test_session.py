@@ -50,6 +50,25 @@ def test_an_older_module_is_answered_in_its_contract_version(stream: Stream) -> 
     assert stream.hear().welcome.contract_version == 1
 
 
+@pytest.mark.parametrize(
+    ("more", "reports_used", "warned"),
+    [("", False, True), ("", True, False), ("answered_after = 45", False, False)],
+)
+def test_an_ineffective_limit_of_unanswered_offers_is_logged(
+    tmp_path: Path, *, more: str, reports_used: bool, warned: bool
+) -> None:
+    with service(tmp_path, f"{SDRF}[limits]\nunanswered = 0.5\n{more}\n") as running:
+        stream = Stream(running.address)
+        greeting = hello()
+        greeting.hello.options.tells_running = reports_used
+        stream.say(greeting)
+        stream.hear()
+        stream.resynchronise(agents=[AGENT], frameworks=[FRAMEWORK])
+        stream.close()
+        running.wait_to_say("snapshot restored")
+        assert ("limits.unanswered has no effect" in running.log.read_text()) is warned
+
+
 def test_answers_to_ticks_contain_the_statistics_for_the_masters_metrics(stream: Stream) -> None:
     stream.say(hello())
     stream.hear()

@@ -89,10 +89,13 @@ def cluster() -> dict[str, object]:
 
 
 @contextmanager
-def operated(folder: Path, settings: str = SETTINGS) -> Iterator[Operator]:
+def operated(
+    folder: Path, settings: str = SETTINGS, *, reports_used: bool = False
+) -> Iterator[Operator]:
     with service(folder, settings) as running:
         stream = Stream(running.address)
         greeting = hello()
+        greeting.hello.options.tells_running = reports_used
         greeting.hello.options.fairness_excluded.append("gpus")
         stream.say(greeting)
         assert stream.hear().WhichOneof("message") == "welcome"
@@ -207,7 +210,28 @@ def test_an_explanation_says_why_a_user_gets_no_offers(ops: Operator) -> None:
     assert "suppressed" in explanation.no_offers
     assert (explanation.turn, ops.shares()["small"].shortfall) == (0, 0.0)
     ops.stream.tell(remove_framework=contract.RemoveFramework(framework_id="fb"))
-    assert "no framework has registered" in ops.explain("small").no_offers
+    assert "no framework is registered in the role small now" in ops.explain("small").no_offers
+
+
+def test_an_explanation_tells_unanswered_offers_from_used_resources(tmp_path: Path) -> None:
+    with operated(tmp_path, reports_used=True) as ops:
+        words = " ".join(ops.explain("small").words)
+        named = "greedy holds 75.0% of cpus in offers that it has not answered, more than any other"
+        assert named in words
+        assert "It has not answered offers of 25.0% of cpus, which count for its share." in words
+        for framework, role in (("fb", "small"), ("fc", "greedy")):
+            held = "cpus:1;mem:1024" if role == "small" else "cpus:3;mem:3072"
+            started = contract.TransitionOfferedToAllocated(
+                framework_id=framework, agent_id="s1", resources=resources(held, role)
+            )
+            ops.stream.tell(transition_offered_to_allocated=started)
+        assert "not answered" not in " ".join(ops.explain("small").words)
+
+
+def test_an_explanation_tells_nothing_of_unanswered_offers_before_mesos_1_10(
+    ops: Operator,
+) -> None:
+    assert "not answered" not in " ".join(ops.explain("small").words)
 
 
 def test_an_explanation_names_the_constraints_of_a_framework(tmp_path: Path) -> None:
