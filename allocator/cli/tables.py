@@ -221,7 +221,10 @@ def lines_of_changes(reply: admin.OrderReply) -> str:
     if not lines:
         lines.append("the service carried out the order; no user's values change for now")
     if reply.HasField("stored") and not reply.stored:
-        lines.append("the change is in force, but not stored yet: the store is slow or fails")
+        lines.append(
+            "the change is in force, but not stored yet: the store is slow or fails, or belongs to "
+            "the service of the leading master"
+        )
     if reply.HasField("audited") and not reply.audited:
         lines.append(
             "the order is in the log, but not in the audit yet: its database is slow or fails"
