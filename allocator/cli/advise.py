@@ -94,19 +94,18 @@ def _show(result: "Advice") -> None:
 
     out = console()
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for heading in ("half-life", "1 − δ", "mean wait", "less by", "light", "heavy"):
+    for heading in ("half-life", "mean wait", "less by", "light", "heavy", "gain", "lose"):
         table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("users wait less, longer", justify="right")
     for trial in result.trials:
         mark = "bold" if trial == result.best else ""
         table.add_row(
             duration(trial.half_life_s),
-            f"{1 - trial.delta:.2g}",
             duration(trial.mean_user_wait_s),
             f"{trial.reduction:+.1%}",
             f"{trial.light:+.1%}",
             f"{trial.heavy:+.1%}",
-            f"{trial.waits_less}, {trial.waits_longer}",
+            str(trial.waits_less),
+            str(trial.waits_longer),
             style=mark,
         )
     out.print(table)
@@ -122,8 +121,8 @@ def _show(result: "Advice") -> None:
         highlight=False,
     )
     out.print(
-        f"Uncertainty: in 90 of 100 random draws of these users, the change of their wait "
-        f"is {-best.high:+.1%} to {-best.low:+.1%}, and they wait less at all in {best.better:.0f}."
+        f"Uncertainty: in 90 of 100 random draws of these users, they wait less by {best.low:+.1%} "
+        f"to {best.high:+.1%}. They wait less at all in {best.better:.0f} draws of 100."
         + (" This trace does not show whether memory helps." if best.low <= 0.0 else ""),
         highlight=False,
     )

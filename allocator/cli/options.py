@@ -118,7 +118,9 @@ TraceFile = Annotated[Path, typer.Argument(metavar="TRACE", help="A Parquet file
 Load = Annotated[
     float | None,
     typer.Option(
-        help="Replace the machines by one pool with this fraction of the trace's mean use: 0.5."
+        help="Replace the machines by one pool: its capacity is L times the trace's mean use. "
+        "Below 1, the pool is overloaded.",
+        metavar="L",
     ),
 ]
 Capacity = Annotated[

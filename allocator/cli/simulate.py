@@ -241,7 +241,7 @@ def capacity_of(
 
     Args:
         trace: The trace to simulate.
-        load: Mean use of the trace as a fraction of the capacity, or None.
+        load: Capacity divided by the mean use of the trace, or None.
         capacity: Capacity as text, such as `cpus=4,mem=8`, or None.
 
     Returns:

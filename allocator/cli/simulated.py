@@ -50,7 +50,7 @@ def show(
     )
     out.print(
         f"{setting.policy} on {target}: {answer['tasks']:,} tasks of {answer['users']:,} users "
-        f"in {answer['seconds']:.3g} s ({answer['simulator']})"
+        f"in {answer['seconds']:.3g} s ({answer['simulator']} simulator)"
     )
     if answer["compiling_s"]:
         out.print(f"and {answer['compiling_s']:.3g} s to compile the simulator, once")
@@ -89,7 +89,10 @@ def show(
             + (f" in {operation['seconds']:.3g} s" if operation["seconds"] is not None else "")
             for name, operation in answer["operations"].items()
         )
-        out.print(f"to keep order: {operations}; Live Tree events: {answer['live_tree_events']:,}")
+        out.print(
+            f"operations on the order of users: {operations}; "
+            f"Live Tree events: {answer['live_tree_events']:,}"
+        )
 
 
 def _table_of_users(outcome: "Outcome", users: "UserSummary", out: Console) -> Table:

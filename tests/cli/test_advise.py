@@ -40,6 +40,9 @@ def test_advice_is_printed_as_text_or_json(trace: str) -> None:
     assert reduction.startswith("+")
     assert reduction in compared.stdout, "advise and compare report the same reduction of waits"
     assert reduction in completed.stdout
+    best = advice["best"]
+    interval = f"wait less by {best['low']:+.1%} to {best['high']:+.1%}"
+    assert interval in " ".join(completed.stdout.split()), "the interval has the column's sign"
 
 
 @pytest.mark.timeout(600)
