@@ -6,6 +6,18 @@ fraction of its entitlement, and with less weight below.
 
 Users are counted for each resource separately, by their use of this resource. So names that hold a
 rare or idle resource dilute no entitlement to any other resource.
+
+Bound: let one organisation's names use the share s of a resource together: their present use, or
+their average use if that is larger. Let H be the total weight of all other users, and k the
+parameter `times`. Then each other user i is entitled to at least (1 − k s) w_i / H.
+
+Proof: W is the largest solution of the equation in `counted_weight`.
+
+1. The other users count for at most H. Each name of the organisation counts for at most k times its
+   use, as a fraction of W. A use is half of the present use plus half of the average, so these uses
+   sum up to at most s. The names count for at most k s W, also if they take turns.
+2. So W ≤ H + k s W, and W ≤ H / (1 − k s).
+3. The entitlement of i divides w_i by at most H + k s W ≤ H / (1 − k s). ∎
 """
 
 import math
