@@ -123,7 +123,7 @@ def _chart(
     title: str,
     top: int,
 ) -> Iterator[str]:
-    """Yield a chart of a column. Its lines appear with time.
+    """Yield a chart of a column; lines appear with time.
 
     Args:
         users: Number of the colour, and columns, of each user.

@@ -27,7 +27,7 @@ def setup(app: Sphinx) -> None:
 
 @dataclass(frozen=True)
 class Commit:
-    """A commit that changed one of the files, and the figures from then on."""
+    """A commit with a change of a file, and the figures from the commit on."""
 
     name: str
     day: str
@@ -35,7 +35,7 @@ class Commit:
 
 
 def commits(root: Path) -> list[Commit]:
-    """Return the commits that changed figures, oldest first; empty without a history."""
+    """Return the commits with changed figures, oldest first; empty without a history."""
     files = ("bench/counts.json", "bench/ratios.json")
     log = _git(root, "log", "--reverse", "--format=%h %cs", "--", *files)
     distinct: list[Commit] = []

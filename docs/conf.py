@@ -107,7 +107,7 @@ MOVED = {
     "troubleshooting": "how-to/troubleshoot",
     "world": "contributing/world",
 }
-"""Former addresses of pages, which lead to the present ones."""
+"""Former addresses of pages, and their present addresses."""
 
 
 def add_navigation(app: Sphinx, page: str, source: list[str]) -> None:
@@ -132,7 +132,7 @@ def add_redirects(app: Sphinx, exception: Exception | None) -> None:
 
 
 class Docstring(GoogleDocstring):
-    """A docstring with prose in the section Returns: a colon there ends no type."""
+    """A docstring with prose in the section Returns, where a colon ends no type."""
 
     def _consume_returns_section(
         self,

@@ -110,7 +110,7 @@ def _of_policies() -> Iterator[str]:
 
 
 def _sections(annotation: object) -> Iterator[type[BaseModel]]:
-    """Yield the sections that a type contains."""
+    """Yield the sections of a type."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
     for argument in getattr(annotation, "__args__", ()):

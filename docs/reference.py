@@ -35,7 +35,7 @@ def promised() -> Iterator[str]:
 
 
 def docstring(name: str) -> str:
-    """Return the docstring of a public class or function; empty without one."""
+    """Return the docstring of a public class or function, or an empty text."""
     return ast.get_docstring(_declared(getattr(api, name))) or ""
 
 
@@ -74,7 +74,7 @@ def _signature(name: str, node: ast.FunctionDef) -> str:
 
 
 def digest(lines: list[str]) -> str:
-    """Return the digest that represents the whole API in CHANGELOG.md."""
+    """Return the digest of the whole API, for CHANGELOG.md."""
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:8]
 
 

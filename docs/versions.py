@@ -27,7 +27,7 @@ _LIST = """<!doctype html>
 
 
 def publish(version: str) -> None:
-    """Build the documentation and commit it as one of the versions.
+    """Build the documentation, and commit the build as a version.
 
     Raises:
         CalledProcessError: The build or a command of git failed.

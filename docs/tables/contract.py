@@ -27,7 +27,7 @@ _Path = tuple[int, ...]
 
 
 def text(file: str) -> str:
-    """Return the services, messages and enumerations of a proto, such as `admin.proto`."""
+    """Return the services, messages and enumerations of a proto."""
     proto = _protos()[_FOLDER + file]
     comments = {
         tuple(place.path): place.leading_comments or place.trailing_comments
