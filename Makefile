@@ -109,7 +109,7 @@ compiled-wheels: $(RELEASE) ## build compiled wheels for each supported Python i
 	$(VENV)-release/bin/cibuildwheel --platform linux --output-dir $(COMPILED_DIST)
 
 compiled-tests: $(DEV) compiled-wheel ## run tests of the engine on compiled modules, in build/compiled (ARGS=... for pytest)
-	@cp -a bench docs tests build/compiled
+	@cp -a bench deploy docs proto tests build/compiled
 	cd build/compiled && PYTHONPATH=. $(abspath $(BIN))/python -m pytest -n auto $(or $(ARGS),$(COMPILED_TESTS))
 
 release-check: $(DEV) $(RELEASE) ## try all that a release needs and that can be tried here; leaves it in build/release
