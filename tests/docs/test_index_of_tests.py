@@ -7,7 +7,7 @@ import pytest
 
 TESTS = Path(__file__).parents[1]
 PAGE = (TESTS.parent / "docs/contributing/testing.md").read_text(encoding="utf-8")
-INDEX = PAGE.partition("| behaviour | tests |")[2].partition("\n\n")[0]
+INDEX = PAGE.partition("## Index by behaviour")[2].partition("\n- ")[2]
 PATHS = sorted(set(re.findall(r"`([\w/.]+)`", INDEX)))
 
 
