@@ -44,7 +44,7 @@ RELEASE := $(VENV)-release/.installed
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help demo install dev operations test checked compiled quick docs bench counts reproduce evidence dist newer roles fuzz hostile crashes sanitize proto lock
-.PHONY: compiled-wheel compiled-wheels compiled-tests packages packages-check slurm-versions clean python world chaos mutants mutation endurance worst release-check versioned-docs ratios flakes language
+.PHONY: compiled-wheel compiled-wheels compiled-tests packages packages-check slurm-adaptive slurm-versions clean python world chaos mutants mutation endurance worst release-check versioned-docs ratios flakes language
 
 help: ## show this list
 	@echo "Longshare: long-term fair sharing for Apache Mesos. Start with: make demo"
@@ -127,6 +127,9 @@ packages-check: $(DEV) packages .cache/debian ## build them, then try them in a 
 
 roles: $(DEV) $(OPERATIONS) .cache/debian ## apply Ansible's roles to a throw-away Debian (as root)
 	LONGSHARE_DEBIAN=.cache/debian $(BIN)/pytest --basetemp .cache/roles tests/ansible/test_roles.py $(ARGS)
+
+slurm-adaptive: $(DEV) ## play the adaptive experiment on a real Slurm at four times its speed, as root
+	LONGSHARE_SLURM_ADAPTIVE=1 $(BIN)/pytest tests/slurm/test_experiments.py $(ARGS)
 
 slurm-versions: $(DEV) .cache/slurm-trixie .cache/slurm-sid ## follow Slurm 24.11 and newer, each in a Debian in a folder (as root)
 	@status=0; for suite in trixie sid; do \

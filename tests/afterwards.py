@@ -44,6 +44,7 @@ SKIPS = [
         "not installed|not built|no ZooKeeper|openssl|no doctest|needs PostgreSQL",
         ".ci/run, which installs it from Debian's packages",
     ),
+    Elsewhere("make slurm-adaptive", "make slurm-adaptive, as root"),
     Elsewhere("compiled module", "make test, on interpreted modules"),
     Elsewhere("no fast path", ".ci/run, which installs the extra fast"),
     Elsewhere("without their history", ".ci/run, in a clone"),

@@ -1,5 +1,6 @@
 """Experiments of the papers on a real Slurm, with larger tasks and in less time."""
 
+import os
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -61,6 +62,9 @@ pytestmark = [
 ]
 
 
+@pytest.mark.skipif(
+    "LONGSHARE_SLURM_ADAPTIVE" not in os.environ, reason="make slurm-adaptive runs it"
+)
 def test_the_adaptive_experiment_has_the_published_results_on_a_real_slurm(tmp_path: Path) -> None:
     chosen = experiment.load("sdrf-adaptive")
     assert chosen.tasks is not None
