@@ -60,9 +60,12 @@ def process(folder: Path, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
 def scheduler_address(file: Path) -> str:
     """Wait until a scheduler has written its file, and return its address."""
     deadline = time.monotonic() + PATIENCE
-    while not file.exists() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    return str(json.loads(file.read_text())["address"]).removeprefix("tcp://")
+    while True:
+        try:
+            return str(json.loads(file.read_text())["address"]).removeprefix("tcp://")
+        except (FileNotFoundError, json.JSONDecodeError):  # the file may be incomplete
+            assert time.monotonic() < deadline, "the scheduler has not started"
+            time.sleep(0.05)
 
 
 def cells_in(folder: Path) -> list[Cell]:
