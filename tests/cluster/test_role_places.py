@@ -14,6 +14,7 @@ from allocator.cluster.frameworks.role_places import (
     FormerPlaces,
     LimitedPlaces,
     PlaceRequest,
+    PlaceRules,
     digest,
 )
 from allocator.cluster.input.limits import Limits
@@ -157,7 +158,7 @@ wishes = st.lists(
 
 @given(wishes, st.integers(1, 100))
 def test_a_principal_without_roles_always_gets_some(asked: list[PlaceRequest], most: int) -> None:
-    places = LimitedPlaces(most, leaves_room=True)
+    places = LimitedPlaces(PlaceRules(most, leaves_room=True))
     taken = 0
     for wish in asked:
         if places.rejection(wish) is None:
@@ -428,7 +429,7 @@ def test_a_plan_does_not_depend_on_the_order_of_requests_and_stays_within_the_li
     before = FormerPlaces({digest(wish.framework): wish.places for wish in wishes[::3]})
     holding, turned_away = {wish.framework for wish in wishes[::2]}, []
     for _ in range(2):
-        places = LimitedPlaces(most, leaves_room=True)
+        places = LimitedPlaces(PlaceRules(most, leaves_room=True))
         places.plan(wishes, before, holding)
         turned_away.append({w.framework for w in wishes if places.rejection(w) is not None})
         random.shuffle(wishes)

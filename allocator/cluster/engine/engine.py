@@ -20,7 +20,7 @@ from allocator.cluster.engine.snapshot import BadSnapshotPart, fill_cluster, sub
 from allocator.cluster.engine.view import View
 from allocator.cluster.frameworks.clients import Clients
 from allocator.cluster.frameworks.demands import Demands
-from allocator.cluster.frameworks.role_places import LimitedPlaces
+from allocator.cluster.frameworks.role_places import LimitedPlaces, PlaceRules
 from allocator.cluster.input.errors import InvalidEvent, LostTrack
 from allocator.cluster.input.quarantine import ValidationError, describe_error
 from allocator.cluster.metering.metered import hand_over_metering
@@ -467,6 +467,12 @@ def _empty_cluster(
     excluded = tuple(options.fairness_excluded)
     clients = Clients(settings, now_ns / _NANOSECONDS, excluded)
     demands = Demands(settings)
+    role_rules = PlaceRules(
+        settings.limits.all_roles,
+        leaves_room=settings.roles_leave_room,
+        reserved_for_ns=round(settings.roles_reserved_for * _NANOSECONDS),
+        counts_reserved=settings.roles_reserved_by_principal,
+    )
     return Cluster(
         rules=rules(options),
         ledger=Ledger(
@@ -485,20 +491,16 @@ def _empty_cluster(
         reports_used=options.tells_running,
         limits=settings.limits,
         filters=OfferFilters(settings.limits.filters),
-        roles=LimitedPlaces(
-            settings.limits.all_roles,
-            leaves_room=settings.roles_leave_room,
-            reserved_for_ns=round(settings.roles_reserved_for * _NANOSECONDS),
-            counts_reserved=settings.roles_reserved_by_principal,
-        ),
+        roles=LimitedPlaces(role_rules),
         framework_places=LimitedPlaces(
-            settings.limits.frameworks or math.inf,
-            leaves_room=settings.roles_leave_room,
-            reserved_for_ns=round(settings.roles_reserved_for * _NANOSECONDS),
-            counts_reserved=True,
-            few=0,
-            things="frameworks",
-            setting="limits.frameworks",
+            replace(
+                role_rules,
+                most=settings.limits.frameworks or math.inf,
+                counts_reserved=True,
+                few=0,
+                things="frameworks",
+                setting="limits.frameworks",
+            )
         ),
         whole_from=settings.whole_from,
         holds=BackfillHolds(

@@ -53,7 +53,7 @@ def fill_cluster(
     """
     if snapshot.HasField("whitelist"):
         cluster.whitelist = frozenset(snapshot.whitelist.hostnames)
-    if cluster.roles.leaves_room:
+    if cluster.roles.rules.leaves_room:
         frameworks = before.framework_places
         former = frameworks.former(frameworks.counted())
         yield from _plan_places(cluster, snapshot, former, places)

@@ -63,43 +63,38 @@ class FormerPlaces:
     unknown."""
 
 
+@dataclass(frozen=True, slots=True)
+class PlaceRules:
+    """A limit of places, and the rules by which frameworks share them."""
+
+    most: float
+    """Maximum number of places of all frameworks together; infinite without a limit."""
+    leaves_room: bool
+    """True to limit each principal to half of the places that other principals leave. Frameworks
+    with at most `few` places then do not count."""
+    reserved_for_ns: int = 0
+    """Time in nanoseconds for which places stay reserved for frameworks that are not back after a
+    snapshot; 0 for no reservations."""
+    counts_reserved: bool = False
+    """Whether reserved places count for their principal. If false, they count as places of other
+    principals."""
+    few: int = FEW
+    """Number of places that a framework always gets if `leaves_room` is set."""
+    things: str = "roles"
+    """Plural noun for places in messages."""
+    setting: str = "limits.all_roles"
+    """Name of the setting of `most` in messages."""
+
+
 class LimitedPlaces:
     """Counts the places that frameworks occupy, and decides on requests for more.
 
     A place is a node of the role tree that a framework's roles, or their ancestors, occupy. Another
     instance limits the number of frameworks; each then occupies one place.
-
-    Args:
-        most: Maximum number of places of all frameworks together; infinite without a limit.
-        leaves_room: True to limit each principal to half of the places that other principals leave.
-            Frameworks with at most `few` places then do not count.
-        reserved_for_ns: Time in nanoseconds for which places stay reserved for frameworks that are
-            not back after a snapshot; 0 for no reservations.
-        counts_reserved: Whether reserved places count for their principal. If false, they count as
-            places of other principals.
-        few: Number of places that a framework always gets if `leaves_room` is set.
-        things: Plural noun for places in messages.
-        setting: Name of the setting of `most` in messages.
     """
 
-    def __init__(  # noqa: PLR0913 - a limit and its rules, by name
-        self,
-        most: float,
-        *,
-        leaves_room: bool,
-        reserved_for_ns: int = 0,
-        counts_reserved: bool = False,
-        few: int = FEW,
-        things: str = "roles",
-        setting: str = "limits.all_roles",
-    ) -> None:
-        self._most = most
-        self._few = few
-        self._things = things
-        self._setting = setting
-        self.leaves_room = leaves_room
-        self._reserved_for_ns = reserved_for_ns
-        self._counts_reserved = counts_reserved
+    def __init__(self, rules: PlaceRules) -> None:
+        self.rules = rules
         self._principals: dict[str, str] = {}
         """Principals of frameworks with counted or reserved places, by `digest` of the framework
         ID; empty unless `counts_reserved` is set."""
@@ -127,23 +122,29 @@ class LimitedPlaces:
             return None
         additional = self._counted(wish.places) - self._counted(before)
         reserved = self._reserved.get(digest(wish.framework), 0) if self._reserved else 0
-        if additional <= 0 or additional <= min(reserved, self._most - self._taken):
+        if additional <= 0 or additional <= min(reserved, self.rules.most - self._taken):
             return None
         taken = self._taken + self._reserved_total - reserved
-        if taken + additional > self._most:
-            together = f"all frameworks together would have {taken + additional} {self._things}"
-            return ValidationError("limit", f"{together}, more than {self._most} ({self._setting})")
+        if taken + additional > self.rules.most:
+            together = (
+                f"all frameworks together would have {taken + additional} {self.rules.things}"
+            )
+            return ValidationError(
+                "limit", f"{together}, more than {self.rules.most} ({self.rules.setting})"
+            )
         own = self._by_principal[wish.principal]
         if self._reserved_by_principal:
             own += self._reserved_by_principal[wish.principal]
             if reserved and self._principals.get(digest(wish.framework)) == wish.principal:
                 own -= reserved
-        available = self._most - (taken - own)
-        if self.leaves_room and 2 * (own + additional) > available:
+        available = self.rules.most - (taken - own)
+        if self.rules.leaves_room and 2 * (own + additional) > available:
             owner = f"of principal {wish.principal!r}" if wish.principal else "without a principal"
-            message = f"frameworks {owner} would have {own + additional} {self._things}, more than"
+            message = (
+                f"frameworks {owner} would have {own + additional} {self.rules.things}, more than"
+            )
             return ValidationError(
-                "limit", f"{message} half of {available} that others leave ({self._setting})"
+                "limit", f"{message} half of {available} that others leave ({self.rules.setting})"
             )
         return None
 
@@ -152,15 +153,15 @@ class LimitedPlaces:
 
         The places count until the same request is passed to `discard`.
         """
-        counted = self._counted(wish.places)
+        counted, name = self._counted(wish.places), digest(wish.framework)
         self._taken += counted
         self._by_principal[wish.principal] += counted
-        if counted and self.leaves_room:
-            self._by_framework[digest(wish.framework)] = counted
+        if counted and self.rules.leaves_room:
+            self._by_framework[name] = counted
         if wish.places and self._reserved:
-            self._end_reservation(digest(wish.framework))
-        if counted and self._counts_reserved:
-            self._principals[digest(wish.framework)] = wish.principal
+            self._end_reservation(name)
+        if counted and self.rules.counts_reserved:
+            self._principals[name] = wish.principal
 
     def discard(self, wish: PlaceRequest) -> None:
         """Free the places of a framework that was removed or has changed its roles.
@@ -168,11 +169,11 @@ class LimitedPlaces:
         Args:
             wish: The request that was granted, and counted by `put`.
         """
-        counted = self._counted(wish.places)
+        counted, name = self._counted(wish.places), digest(wish.framework)
         self._taken -= counted
         self._by_principal[wish.principal] -= counted
-        self._by_framework.pop(digest(wish.framework), None)
-        self._principals.pop(digest(wish.framework), None)
+        self._by_framework.pop(name, None)
+        self._principals.pop(name, None)
         if not self._by_principal[wish.principal]:
             del self._by_principal[wish.principal]
 
@@ -222,7 +223,7 @@ class LimitedPlaces:
             present: `digest` of the IDs of frameworks in the snapshot.
             now_ns: The time of the snapshot in nanoseconds.
         """
-        latest = now_ns + self._reserved_for_ns
+        latest = now_ns + self.rules.reserved_for_ns
         for name, counted in former.counted.items():
             until_ns = min(former.reserved_until_ns.get(name, latest), latest)
             if name not in present and until_ns > now_ns:
@@ -230,7 +231,7 @@ class LimitedPlaces:
                 self._reserved_until_ns[name] = until_ns
                 self._reserved_total += counted
                 principal = former.principals.get(name)
-                if self._counts_reserved and principal is not None:
+                if self.rules.counts_reserved and principal is not None:
                     self._principals[name] = principal
                     self._reserved_by_principal[principal] += counted
 
@@ -253,15 +254,7 @@ class LimitedPlaces:
         """
         wishes = list(wishes)
         present = {digest(wish.framework) for wish in wishes}
-        planned = LimitedPlaces(
-            self._most,
-            leaves_room=self.leaves_room,
-            reserved_for_ns=self._reserved_for_ns,
-            counts_reserved=self._counts_reserved,
-            few=self._few,
-            things=self._things,
-            setting=self._setting,
-        )
+        planned = LimitedPlaces(self.rules)
         self._reserve(before, present, now_ns)
         planned._reserve(before, present, now_ns)
         holders, newcomers = list[PlaceRequest](), list[PlaceRequest]()
@@ -269,7 +262,7 @@ class LimitedPlaces:
             counted = self._counted(wish.places)
             if (
                 counted <= before.counted.get(digest(wish.framework), 0)
-                and planned._taken + counted <= self._most
+                and planned._taken + counted <= self.rules.most
             ):
                 planned.put(wish)
             elif wish.framework in holding:
@@ -317,7 +310,7 @@ class LimitedPlaces:
         Args:
             places: Number of places that the framework has.
         """
-        return 0 if self.leaves_room and places <= self._few else places
+        return 0 if self.rules.leaves_room and places <= self.rules.few else places
 
     def end_plan(self) -> None:
         """Forget the decisions of `plan`. Called once all frameworks of the snapshot are added."""
