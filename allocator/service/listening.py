@@ -3,14 +3,8 @@
 import os
 import socket
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import (
-    AbstractAsyncContextManager,
-    AsyncExitStack,
-    asynccontextmanager,
-    contextmanager,
-    suppress,
-)
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -94,11 +88,6 @@ async def listening(
     def limits(*, shared: bool) -> RequestLimits:
         return RequestLimits(rights, admin.orders.log_refusal, shared=shared)
 
-    def port(
-        name: str, address: str, handlers: list[Handlers], limits: RequestLimits | None = None
-    ) -> AbstractAsyncContextManager[int]:
-        return _port(section, name, address, [*handlers, unknown], limits)
-
     def unknown(server: grpc.aio.Server) -> None:
         server.add_generic_rpc_handlers((UnknownMethods(rights),))
 
@@ -116,17 +105,17 @@ async def listening(
             running_repeatedly(connections.scan, SCAN_EVERY, rest=SCAN_REST)
         )
         if section.operators is None:
-            shared_port = port(
-                "address", section.address, [masters, operators], limits(shared=True)
-            )
+            handlers = [masters, operators, unknown]
+            shared_port = _port(section, "address", section.address, handlers, limits(shared=True))
             ports.add(await stack.enter_async_context(shared_port))
         else:
             operator_limits = limits(shared=False)
-            for served in (
-                port("address", section.address, [masters]),
-                port("operators", section.operators, [operators], operator_limits),
+            handlers = [operators, unknown]
+            for port in (
+                _port(section, "address", section.address, [masters, unknown]),
+                _port(section, "operators", section.operators, handlers, operator_limits),
             ):
-                ports.add(await stack.enter_async_context(served))
+                ports.add(await stack.enter_async_context(port))
         yield
 
 
@@ -135,7 +124,7 @@ async def _port(
     section: ListenSection,
     name: str,
     address: str,
-    handlers: list[Handlers],
+    handlers: Sequence[Handlers],
     limits: RequestLimits | None = None,
 ) -> AsyncIterator[int]:
     """Serve masters, operators or both on one port while the block runs.
