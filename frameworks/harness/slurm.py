@@ -4,6 +4,7 @@ import math
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple
@@ -24,7 +25,7 @@ from frameworks.harness.runner import (
     await_page,
     policy_section,
 )
-from frameworks.local_slurm.cluster import LocalSlurm, SlurmError, obstacle
+from frameworks.local_slurm.cluster import LocalSlurm, SlurmError, ended_jobs, obstacle
 from frameworks.local_slurm.configuration import NodeGroup, SlurmSettings
 
 SUBMITTER = "nobody"
@@ -139,7 +140,7 @@ def _require_playable(experiment: Experiment, speed: float) -> None:
     if experiment.counts_tasks:
         raise UnplayableError(
             f"{experiment.name} cannot run on Slurm: the policy {experiment.policy['name']} counts "
-            "tasks, which the service for Slurm does not know yet"
+            "tasks, which experiments on Slurm cannot measure yet"
         )
     for user in experiment.users:
         demand = experiment.tasks_of(user).quantities.to_doubles()
@@ -351,11 +352,11 @@ def _end_jobs(slurm: LocalSlurm) -> None:
 def _runs(experiment: Experiment, slurm: LocalSlurm, start: float, speed: float) -> Iterator[_Run]:
     """Yield the tasks that have run, from the file in which Slurm records ended jobs."""
     users = _users_by_account(experiment)
-    for fields in slurm.ended_jobs():
+    for fields in ended_jobs(slurm.jobcomp):
         if fields["NodeList"] == "(null)":
             continue  # cancelled before its start
         submitted, started, ended = (
-            (time.mktime(time.strptime(fields[name], "%Y-%m-%dT%H:%M:%S")) - start) * speed
+            (datetime.fromisoformat(fields[name]).timestamp() - start) * speed
             for name in ("SubmitTime", "StartTime", "EndTime")
         )
         user = users[fields["Account"]]

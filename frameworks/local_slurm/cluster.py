@@ -73,6 +73,16 @@ def _search_path() -> str:
     return f"{os.environ.get('PATH', os.defpath)}:{_SYSTEM_FOLDERS}"
 
 
+def ended_jobs(jobcomp: Path) -> Iterator[dict[str, str]]:
+    """Yield the fields of each line that Slurm has written for an ended job, by name.
+
+    Args:
+        jobcomp: The file that `jobcomp/filetxt` writes.
+    """
+    for line in jobcomp.read_text().splitlines():
+        yield dict(part.split("=", 1) for part in line.split(" ") if "=" in part)
+
+
 class LocalSlurm:
     """A Slurm with virtual nodes on this machine, with all its files in one folder.
 
@@ -114,11 +124,6 @@ class LocalSlurm:
     def conf(self) -> Path:
         """The configuration file."""
         return self.folder / "slurm.conf"
-
-    def ended_jobs(self) -> Iterator[dict[str, str]]:
-        """Yield the fields of each line that Slurm has written for an ended job, by name."""
-        for line in self.jobcomp.read_text().splitlines():
-            yield dict(part.split("=", 1) for part in line.split(" ") if "=" in part)
 
     def __enter__(self) -> Self:
         try:

@@ -3,7 +3,7 @@
 import math
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TypeAlias
@@ -13,7 +13,7 @@ from allocator.slurm.bridge import Bridge, BridgeSettings, Cycle
 from allocator.slurm.client import SlurmClient
 from allocator.slurm.state import StateSettings
 from allocator.users.settings import DeclaredUser
-from frameworks.local_slurm.cluster import LocalSlurm, missing_programs
+from frameworks.local_slurm.cluster import LocalSlurm, ended_jobs, missing_programs
 from tests.slurm.separate import Held, commitments
 
 USERS = ("games", "man", "news")
@@ -73,7 +73,7 @@ def from_jobcomp(
     """
     joined = dict(known)
     held: dict[Start, Held] = {}
-    for fields in _lines(file):
+    for fields in ended_jobs(file):
         user = fields["UserId"].split("(")[0]
         joined[user] = min(joined.get(user, until), _seconds(fields["SubmitTime"]))
         resources = _amounts(fields["Tres"]) | {"cpus": float(fields["ProcCnt"])}
@@ -98,12 +98,7 @@ def shown_as_running(slurm: LocalSlurm) -> dict[Start, Held]:
 
 def recorded_starts(file: Path) -> set[Start]:
     """Return the starts that the file of jobcomp has."""
-    return {(fields["JobId"], _seconds(fields["StartTime"])) for fields in _lines(file)}
-
-
-def _lines(file: Path) -> Iterator[dict[str, str]]:
-    for line in file.read_text().splitlines():
-        yield dict(part.split("=", 1) for part in line.split(" ") if "=" in part)
+    return {(fields["JobId"], _seconds(fields["StartTime"])) for fields in ended_jobs(file)}
 
 
 def _amounts(text: str) -> dict[str, float]:
