@@ -1,20 +1,16 @@
-"""Draw a time machine as an animated picture: `python docs/animate.py time-machine.html OUT.svg`.
+"""Draw a time machine as an animated picture: `python -m docs.animate time-machine.html OUT.svg`.
 
 The picture shows up to 40 agents in the colours of users, and the users' shares and commitments.
 """
 
-import base64
-import gzip
-import json
-import re
 import sys
 from collections.abc import Iterator
 from html import escape
-from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 from allocator.palette import style
+from tests.film.reading import film_of, grid_of, lines_of, times_of
 
 SECONDS = 24
 """Duration of the animation."""
@@ -27,21 +23,15 @@ SHARE, COMMITMENT, ENTITLEMENT, TURN = range(4)
 
 def main(page: Path, picture: Path) -> None:
     """Read a time machine, and write its animated picture."""
-    film = _read(page)
-    picture.write_text("\n".join(_picture(film)) + "\n", encoding="utf-8")
-
-
-def _read(page: Path) -> dict[str, Any]:
-    data = re.search(r'id="data">([^<]*)<', page.read_text(encoding="utf-8"))
-    if data is None:
+    content = page.read_bytes()
+    if b'id="data"' not in content:
         raise SystemExit(f"{page} is not a time machine; `longshare replay LOG --html` writes one")
-    film: dict[str, Any] = json.loads(gzip.decompress(base64.b64decode(data[1])))
-    return film
+    picture.write_text("\n".join(_picture(film_of(content))) + "\n", encoding="utf-8")
 
 
 def _picture(film: dict[str, Any]) -> Iterator[str]:
-    times = [milliseconds / 1000 for milliseconds in accumulate(film["times"])]
-    lines = [[list(accumulate(column)) for column in user] for user in film["lines"]]
+    times = times_of(film)
+    lines = [lines_of(film, name) for name, *_ in film["users"]]
     turns = (next((at for at, turn in enumerate(user[TURN]) if turn > 0), 0) for user in lines)
     start = times[min(turns, default=0)]
     seconds = [time - start for time in times]
@@ -63,8 +53,8 @@ def _picture(film: dict[str, Any]) -> Iterator[str]:
     yield from _chart(users, seconds, SHARE, "Shares of the cluster", 40)
     yield from _chart(users, seconds, COMMITMENT, "Commitments", 225)
     for number in range(0, int(seconds[-1]) + 1, max(round(seconds[-1] / 4 / 50) * 50, 1)):
-        x = LEFT + WIDTH * number / seconds[-1]
-        yield f'<text x="{x:.0f}" y="373" text-anchor="middle">{number}</text>'
+        tick = LEFT + WIDTH * number / seconds[-1]
+        yield f'<text x="{tick:.0f}" y="373" text-anchor="middle">{number}</text>'
     yield f'<text x="{LEFT + WIDTH // 2}" y="392" text-anchor="middle">Time (s)</text>'
     yield f'<path d="M{LEFT},40V355" stroke="var(--ink)"><animateTransform type="translate" '
     yield f'attributeName="transform" values="0;{WIDTH}" {_timing()}/></path></svg>'
@@ -96,15 +86,7 @@ def _agents(film: dict[str, Any], shown: list[int]) -> Iterator[str]:
 
 def _cells(film: dict[str, Any], shown: list[int]) -> list[list[dict[int, float]]]:
     """Return users' parts of the first resource: by agent, shown frame, and user."""
-    present = [0] * len(film["agents"])
-    grid = []
-    for row in film["changes"]:
-        place = 0
-        for skipped, cell in zip(row[::2], row[1::2], strict=True):
-            place += skipped
-            present[place] = cell
-            place += 1
-        grid.append(list(present))
+    grid = grid_of(film)
     histories = []
     for agent in range(min(len(film["agents"]), MOST_AGENTS)):
         history = []

@@ -10,7 +10,8 @@ from allocator.film.pack import pack
 from allocator.film.page import page
 from tests.film.test_film import ABOUT, agent, user
 
-PROGRAM = Path(__file__).parents[2] / "docs" / "animate.py"
+ROOT = Path(__file__).parents[2]
+PROGRAM = (sys.executable, "-m", "docs.animate")
 SVG = "{http://www.w3.org/2000/svg}"
 
 
@@ -22,7 +23,7 @@ def test_a_picture_shows_the_parts_of_agents_that_users_hold_over_time(tmp_path:
         camera.take(float(second), users, [agent("s", **{"<a>": 4000 - b, "b": b})])
     film, picture = tmp_path / "film.html", tmp_path / "film.svg"
     film.write_bytes(page(pack(camera.reel, ABOUT)))
-    subprocess.run([sys.executable, PROGRAM, film, picture], check=True)
+    subprocess.run([*PROGRAM, film, picture], cwd=ROOT, check=True)
     drawn = ET.fromstring(picture.read_text())
     heights = [
         [int(height) for height in each.attrib["values"].split(";")]
@@ -40,7 +41,8 @@ def test_a_file_that_is_no_film_is_named(tmp_path: Path) -> None:
     other = tmp_path / "other.html"
     other.write_text("nothing")
     run = subprocess.run(
-        [sys.executable, PROGRAM, other, tmp_path / "x.svg"],
+        [*PROGRAM, other, tmp_path / "x.svg"],
+        cwd=ROOT,
         capture_output=True,
         text=True,
         check=False,
