@@ -54,6 +54,26 @@ def running(agent: str, total: str, used: dict[str, list[bytes]]) -> contract.Ad
     return call
 
 
+def holding(total: str, cpus: dict[str, int], **rules: float) -> MasterSide:
+    """Return a cluster of undeclared users that count by their use, on one agent.
+
+    Args:
+        total: Resources of the agent.
+        cpus: CPUs that tasks of each user use.
+        rules: Settings of the engine.
+    """
+    master = MasterSide("sdrf", {"half_life": HALF_LIFE})
+    master.settings = replace(master.settings, counts_for=TIMES, **rules)  # type: ignore[arg-type]
+    master.options.tells_running = True
+    master.engine = Engine(master.settings)
+    master.restore(contract.Snapshot(time_ns=master.now_ns))
+    for user in cpus:
+        master.add_framework(f"f-{user}", user, active=False)
+    held = {f"f-{user}": resources(f"cpus:{amount}", user) for user, amount in cpus.items()}
+    master.send(running("s1", total, held))
+    return master
+
+
 def entitled(master: MasterSide, user: str) -> float:
     standing = master.engine.standing(user)
     assert standing is not None
@@ -174,16 +194,7 @@ def test_users_with_a_tiny_task_each_count_by_their_use() -> None:
 def test_names_that_hold_a_rare_resource_dilute_the_entitlement_to_no_other(
     number: int, below: str
 ) -> None:
-    master = MasterSide("sdrf", {"half_life": HALF_LIFE})
-    master.settings = replace(master.settings, counts_for=TIMES)
-    master.options.tells_running = True
-    master.engine = Engine(master.settings)
-    master.restore(contract.Snapshot(time_ns=master.now_ns))
-    held = {}
-    for user, cpus in (("a", 440), ("b", 550)):
-        master.add_framework(f"f-{user}", below + user, active=False)
-        held[f"f-{user}"] = resources(f"cpus:{cpus}", below + user)
-    master.send(running("s1", "cpus:1000;mem:1000", held))
+    master = holding("cpus:1000;mem:1000", {below + "a": 440, below + "b": 550})
     used: dict[str, list[bytes]] = {}
     for begin in range(0, number, 200):
         roles = [f"{below}n{name}" for name in range(begin, min(begin + 200, number))]
@@ -203,15 +214,7 @@ def test_names_that_hold_a_rare_resource_dilute_the_entitlement_to_no_other(
 
 def test_roles_that_take_turns_dilute_no_more_than_roles_that_stay() -> None:
     use, turn = 0.13, 600.0
-    master = MasterSide("sdrf", {"half_life": HALF_LIFE})
-    master.settings = replace(master.settings, counts_for=TIMES)
-    master.options.tells_running = True
-    master.engine = Engine(master.settings)
-    master.restore(contract.Snapshot(time_ns=master.now_ns))
-    for user in "ab":
-        master.add_framework(f"f-{user}", user, active=False)
-    held = {f"f-{user}": resources("cpus:435", user) for user in "ab"}
-    master.send(running("s1", "cpus:870;mem:870", held))
+    master = holding("cpus:870;mem:870", {"a": 435, "b": 435})
     master.send(
         contract.AddFramework(
             framework_id="turns",
@@ -235,15 +238,8 @@ def test_roles_that_take_turns_dilute_no_more_than_roles_that_stay() -> None:
 
 
 def test_a_user_that_is_forgotten_while_it_counts_dilutes_no_longer() -> None:
-    master = MasterSide("sdrf", {"half_life": HALF_LIFE})
-    master.settings = replace(master.settings, counts_for=TIMES, forget_after=1800.0)
-    master.options.tells_running = True
-    master.engine = Engine(master.settings)
-    master.restore(contract.Snapshot(time_ns=master.now_ns))
-    for user in "abd":
-        master.add_framework(f"f-{user}", user, active=False)
-    held = {f"f-{user}": resources("cpus:330", user) for user in "abd"}
-    master.send(running("s1", "cpus:1000;mem:1000", held))
+    cpus = {"a": 330, "b": 330, "d": 330}
+    master = holding("cpus:1000;mem:1000", cpus, forget_after=1800.0)
     for _ in range(8):
         master.tick(3600.0)
     master.send(contract.RemoveFramework(framework_id="f-d"))

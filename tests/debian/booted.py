@@ -116,6 +116,11 @@ class Booted:
         """Return a property of a service's unit."""
         return self.run("systemctl", "show", "--value", "--property", name, unit)
 
+    def modes(self, *paths: str) -> dict[str, str]:
+        """Return mode, owner and group of each path, such as `640 root longshare`."""
+        lines = self.run("stat", "-c", "%n %a %U %G", *paths).splitlines()
+        return dict(line.split(maxsplit=1) for line in lines)
+
     def until(self, reached: Callable[[], bool]) -> None:
         """Wait for a condition that systemd will meet."""
         end = time.monotonic() + _PATIENCE

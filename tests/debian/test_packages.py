@@ -93,8 +93,7 @@ def test_files_have_the_intended_owners(installed: Booted) -> None:
         "/opt/longshare/bin/longshare": "755 root root",
         "/var/lib/longshare": "700 longshare longshare",
     }
-    lines = installed.run("stat", "-c", "%n %a %U %G", *modes).splitlines()
-    assert dict(line.split(maxsplit=1) for line in lines) == modes
+    assert installed.modes(*modes) == modes
 
 
 def test_a_killed_service_is_started_again(installed: Booted) -> None:

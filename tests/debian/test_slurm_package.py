@@ -106,8 +106,7 @@ def test_files_have_the_intended_owners(installed: Booted) -> None:
         "/opt/longshare/bin/longshare": "755 root root",
         "/var/lib/longshare": "700 slurm slurm",
     }
-    lines = installed.run("stat", "-c", "%n %a %U %G", *modes).splitlines()
-    assert dict(line.split(maxsplit=1) for line in lines) == modes
+    assert installed.modes(*modes) == modes
 
 
 def test_an_upgrade_keeps_settings_and_restarts_the_service(
