@@ -368,7 +368,7 @@ class Pool(Generic[User]):
     def accumulated_use(self, user: User) -> float:
         """Return the integral of a user's use over time, divided by its weight, in seconds.
 
-        Only policies that rank by accumulated use need it; for others it is 0.
+        The integral is 0 under policies that do not rank by accumulated use.
 
         Raises:
             KeyError: the user is not known.

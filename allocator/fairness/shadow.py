@@ -27,7 +27,7 @@ User = TypeVar("User", bound=Hashable)
 
 
 class _UserClaims(Generic[User]):
-    """Claims on one user's allocation: parts of it that another policy would have given others.
+    """Claims on one user's allocation: the parts that other users would have under another policy.
 
     Args:
         at: Time in seconds up to which `area` is computed.

@@ -53,8 +53,8 @@ class Holds:
        each machine that suits u; with "hold", another user has the one hold. The holds follow each
        other without a gap.
     3. A hold that begins after t belongs to a user whose turn comes before the turn of u. Each
-       other user has at most one such hold. The user that has the hold at t has none, because its
-       new place is behind u.
+       other user has at most one of these holds. The user that has the hold at t has none, because
+       its new place is behind u.
     4. So at most n - 1 holds end before the hold of u begins, and u waits for at most n holds.
 
     The bound is tight: on a machine for one task, n users that always submit tasks of run time R

@@ -47,7 +47,7 @@ class Limits:
     """Different minimums of a framework, over all its roles and alternatives. Each is compared with
     each free agent. 0, which event logs without this limit mean: without a limit."""
     filters: int = 0
-    """Offer filters of one framework in one role on one agent. Beyond the limit, the filter that
+    """Maximum number of a client's offer filters on one agent. Beyond the limit, the filter that
     ends first is dropped. 0, which event logs without this limit mean: without a limit."""
     smallest_demand: float = 0.001
     """The demand floor: minimum size of a task batch, as a fraction of the largest agent in some

@@ -92,8 +92,7 @@ class Curves:
         self._history = history
         self._chronicle = chronicle
         self._reading = asyncio.Lock()
-        """Lock that admits one reader at a time, so that charts delay neither operators nor
-        masters."""
+        """Lock for one reader at a time. Charts then delay neither operators nor masters."""
 
     async def read(self, users: Sequence[str], seconds: float) -> str:
         """Return shares and commitments of users over time as JSON, for the page's charts.

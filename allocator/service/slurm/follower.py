@@ -118,7 +118,7 @@ class SlurmFollower:
                 await asyncio.wait_for(stop.wait(), max(started + pause - time.monotonic(), 0.0))
 
     def _note_accounts(self, failure: str) -> None:
-        """Log the first reading of the accounts that failed, and the next one that succeeded."""
+        """Log the first failed reading of the accounts, and the next successful reading."""
         if failure and not self._accounts_failed:
             _log.warning(
                 "the tree of accounts cannot be read; accounts and shares stay as they are",

@@ -173,7 +173,9 @@ def test_the_service_sends_a_strict_content_policy_and_explains_on_request(tmp_p
 
 def need_a_browser() -> None:
     if chromedriver() is None:
-        pytest.skip("chromium and chromedriver are not installed, so nobody looks at the page")
+        pytest.skip(
+            "chromium and chromedriver are not installed, so the page is not tested in a browser"
+        )
 
 
 def assert_it_fits(browser: Browser, width: int) -> None:

@@ -180,7 +180,9 @@ def contest(path: Path) -> None:
 @pytest.mark.parametrize("width", WIDTHS)
 def test_the_time_machine_opens_at_the_first_lead_of_a_newcomer(width: int, tmp_path: Path) -> None:
     if chromedriver() is None:
-        pytest.skip("chromium and chromedriver are not installed, so nobody looks at the page")
+        pytest.skip(
+            "chromium and chromedriver are not installed, so the page is not tested in a browser"
+        )
     film = tmp_path / "film.html"
     contest(film)
     with browsing(tmp_path, width) as browser:
@@ -209,7 +211,9 @@ def test_the_time_machine_opens_at_the_first_lead_of_a_newcomer(width: int, tmp_
 @pytest.mark.parametrize("width", WIDTHS)
 def test_a_browser_plays_the_time_machine(width: int, played: Path, tmp_path: Path) -> None:
     if chromedriver() is None:
-        pytest.skip("chromium and chromedriver are not installed, so nobody looks at the page")
+        pytest.skip(
+            "chromium and chromedriver are not installed, so the page is not tested in a browser"
+        )
     with browsing(tmp_path, width) as browser:
         browser.open(played.as_uri())
         browser.wait_for("#about", "sdrf, half-life 50\u00a0s")
