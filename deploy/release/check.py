@@ -236,6 +236,12 @@ def every_python() -> str:
     return f"tests/packages on {', '.join(tried)}" + "".join(f"; no {name} here" for name in absent)
 
 
+def longest_tests() -> str:
+    """Run the tests that `make test` leaves out because they take minutes."""
+    pytest = Path(sys.executable).with_name("pytest")
+    return run(pytest, "-q", "-n", "auto", "-m", "release").splitlines()[-1].strip("= ")
+
+
 def compiled() -> str:
     """Run tests of the engine on optimised compiled modules."""
     return run("make", "--no-print-directory", "compiled-tests").splitlines()[-1].strip("= ")
@@ -273,6 +279,7 @@ CHECKS: dict[str, Callable[[], str]] = {
     "workflows": workflows,
     "versioned documentation": documentation,
     "every Python": every_python,
+    "longest tests": longest_tests,
     "compiled modules": compiled,
     "newer Debian": newer_debian,
 }

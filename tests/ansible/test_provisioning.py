@@ -49,6 +49,7 @@ def test_a_second_run_changes_nothing(ec2: Account, paper: str) -> None:
     assert ec2.holds() == before
 
 
+@pytest.mark.release
 def test_the_second_paper_s_51_spot_hosts_have_agents_of_two_sizes_and_go_again(
     ec2: Account,
 ) -> None:

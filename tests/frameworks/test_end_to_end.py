@@ -403,7 +403,13 @@ leads by 80 cores instead of 86; the claim is at least 50.
 @pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("name", SINGLE)
+@pytest.mark.parametrize(
+    "name",
+    [
+        name if name == "sdrf-adaptive" else pytest.param(name, marks=pytest.mark.release)
+        for name in SINGLE
+    ],
+)
 def test_the_papers_experiment_has_the_published_results(name: str, tmp_path: Path) -> None:
     chosen = experiment.load(name)
     if name in LONGER:

@@ -57,6 +57,7 @@ def test_invariants_hold_and_the_same_seed_repeats_the_run_in_another_process() 
 
 
 @pytest.mark.slow
+@pytest.mark.release
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_fault_that_is_put_back_is_found(name: str) -> None:
     mutant = MUTANTS[name]
