@@ -214,7 +214,7 @@ class Cluster:
         O(1) unless the recovery's state changes.
 
         Until offers resume, over-use does not increase the users' commitments. Under a policy that
-        counts users' tasks, it does not do so until the recovery ends.
+        counts tasks, over-use does not increase commitments until the recovery ends.
         """
         failover = self.failover
         if failover is None:

@@ -588,8 +588,8 @@ class LiveTree(Generic[Id, K]):
     def _unlink(first: "Node[Id, K]", last: "Node[Id, K]") -> None:
         """Link the nodes around one or two neighbours, and cancel the events of these neighbours.
 
-        The neighbours keep their places in the blocks. The first one is no longer linked to the
-        second, so `_swap` recognises it as unlinked.
+        The neighbours keep their places in the blocks. The first neighbour loses its link to the
+        second, so `_swap` recognises the first neighbour as unlinked.
         """
         before, after = first.before, last.after
         before.after, after.before = after, before

@@ -69,8 +69,7 @@ class PoolParameters(Generic[User]):
         """The sum of the weights that users count with, by resource, the most used resource first.
         The entry of `ANY` holds for all other resources."""
         self._weights = Fraction(0)
-        """The sum of all users' weights without rounding, so that users that are removed leave no
-        residue."""
+        """The exact sum of all users' weights, so that a removed user leaves no rounding error."""
         self.capacity = capacity
 
     def copy(self) -> "PoolParameters[User]":

@@ -95,7 +95,7 @@ class Claims(Generic[User]):
         self._seconds: dict[User, float] = {}
 
     def give(self, user: User, other: User, share: float, now: float) -> None:
-        """Record that `user` was allocated a share that the other policy would give to `other`.
+        """Record that a user was allocated a share that the other policy gives to another user.
 
         Args:
             user: The user with the real allocation.

@@ -43,9 +43,9 @@ MASTER_CALLS = 4
 PENDING = 2**14
 """Calls on one port that gRPC keeps until the service takes them. Beyond, gRPC cancels calls.
 
-gRPC also keeps calls that their peer has reset, with up to 10 kB each. Unless peers reset calls,
-the connections without a permitted call that scans leave open cannot reach the limit: on a port of
-masters those of all hosts, on a port of operators those of one host.
+gRPC also keeps calls that their peer has reset, with up to 10 kB each. Scans leave connections open
+that have no permitted call. If peers reset no calls, these connections cannot reach the limit: on a
+port of masters not from all hosts together, on a port of operators not from one host.
 """
 LOOK_EVERY = 1.0
 """Minimum seconds between two checks whether the TLS files have changed."""

@@ -27,8 +27,9 @@ from allocator.users.user import Client, User, UserTask
 from allocator.users.weights import Weights
 
 Repeats: TypeAlias = Mapping[str, tuple[Quantities, Quantities]]
-"""user or virtual leaf → the quantities that begin to be repeated, and the quantities that cease to
-be repeated. Quantities are repeated if several clients of the user hold the same resources."""
+"""For each user or virtual leaf, the quantities that begin to be repeated, and the quantities that
+cease to be repeated. Quantities are repeated if several clients of the user hold the same
+resources."""
 
 NO_REPEATS: Repeats = {}
 _NOTHING = Quantities()
@@ -458,8 +459,8 @@ class UserTree(Generic[Client]):
     def changes(self) -> MemoryChanges:
         """Return users whose commitment trajectory, weight or boost changed since the last call.
 
-        The first call returns all users. A change that concerns all users, such as a new capacity,
-        also returns all. Costs O(resources) for each returned user.
+        The first call returns all users, as does a call after a change that concerns all users,
+        such as a new capacity. Costs O(resources) for each returned user.
         """
         self.update_entitlements()
         return self._export.changes()

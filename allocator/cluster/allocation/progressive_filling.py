@@ -126,7 +126,7 @@ class ClientNode:
 
         Args:
             budget: The limit on the tasks.
-            _stride: Ignored; it exists so that `RoleNode.fill` has the same signature.
+            _stride: Ignored; only `RoleNode.fill`, which has the same signature, uses it.
         """
         if self.task is None:
             return NONE

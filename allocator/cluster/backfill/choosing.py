@@ -29,7 +29,7 @@ def choose(cluster: Cluster, order: Callable[[], Iterator[Client]], allocate: Al
     held resources are counted as allocated. The client gets holds until it is no longer first.
 
     Costs O(agents) for each distinct task among the first hundred clients, less if a task fits.
-    Each of these clients also costs O(agents that are ready at the same time as the earliest one).
+    Each of these clients also costs O(agents that are ready at the same time as the first agent).
 
     Args:
         cluster: The cluster whose agents are held.
@@ -172,8 +172,8 @@ class _AgentSelector:
 
         An agent is ready when it has capacity for the task. The result is None if there is no such
         agent. The client's own tasks are assumed to continue. An agent that runs such tasks is
-        therefore ready later for this client than for other clients, and its time is estimated
-        again.
+        therefore ready later for this client than for other clients, so the agent's time is
+        estimated again.
         """
         holds, first = self._cluster.holds, None
         for ready in self._possible(client, task):

@@ -11,9 +11,8 @@ from allocator.fairness.policies.policy import KeyPolicy
 class Cdrf(KeyPolicy):
     """CDRF (TSF paper, §IV-3): the priority is nᵢ / (gᵢ·wᵢ), with user i's weight wᵢ.
 
-    n is the number of tasks that a user runs. g is the number of tasks that the user could run
-    alone on the machines that it may use. If this ratio is unknown, the priority is the dominant
-    share over the weight.
+    A user runs n tasks. Alone in the cluster, the user could run g tasks on the machines that its
+    constraints allow. If n / g is unknown, the priority is the dominant share over the weight.
     """
 
     name: ClassVar[str] = "cdrf"

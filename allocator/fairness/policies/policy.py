@@ -173,9 +173,9 @@ class Policy(BaseModel, ABC):
     def level(self, account: Account, now: float) -> Level:
         """Return a user's priority at the time `now` in seconds, not before `account.settled_at`.
 
-        Only called for policies that treat priorities that differ only by rounding as equal
-        (`has_levels`), to sort users with such priorities. So the result must not depend on the
-        time at which the account's commitments were last moved forward.
+        Policies with `has_levels` treat priorities as equal if they differ only by rounding. The
+        result sorts users with such priorities. So the result must not depend on the time at which
+        the account's commitments were last moved forward.
         """
         raise NotImplementedError
 

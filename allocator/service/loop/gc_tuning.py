@@ -21,8 +21,8 @@ The first is the number of new containers before a collection of the youngest ge
 are numbers of collections of a generation before the next generation is collected.
 """
 MIN_SECONDS_BETWEEN_COLLECTIONS = 10.0
-"""Minimum number of seconds between full collections, so that consecutive snapshots do not cause
-one each."""
+"""Minimum number of seconds between full collections. Otherwise each of several consecutive
+snapshots would cause a full collection."""
 
 _TRIM_AFTER = 1.0
 """Seconds from the rejection of a large message until its memory is returned to the system."""

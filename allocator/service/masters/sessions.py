@@ -282,8 +282,8 @@ class Sessions:
 def _close(context: Context, code: grpc.StatusCode, reason: str) -> None:
     """Set the final status of a stream; the stream ends when its handler returns.
 
-    gRPC's own `abort` is not used: it would keep its exception in the call, and so every frame that
-    references a message.
+    This function does not use gRPC's own `abort`: gRPC would keep the exception in the call, and
+    the exception would keep every stack frame that references a message.
     """
     context.set_code(code)
     context.set_details(reason)

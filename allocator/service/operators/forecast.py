@@ -49,14 +49,14 @@ class UnknownUserError(InvalidQuestionError):
 
 
 class TooManyForecastsError(Exception):
-    """So many forecasts wait already that a further one is refused."""
+    """The queue of forecasts is full, so the service refuses the request."""
 
 
 class Forecasts:
     """Answers forecast requests, one at a time.
 
-    The event loop's thread only copies the necessary state. One other thread computes the answers,
-    in short bursts, so that many requests together take a bounded part of the processor's time.
+    The event loop's thread only copies the necessary state. A worker thread computes the answers,
+    in short bursts, so all requests together take a bounded part of the processor's time.
 
     Args:
         adapter: The adapter to read.

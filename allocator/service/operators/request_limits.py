@@ -19,10 +19,9 @@ LARGEST_REQUEST = 2**18
 """Maximum size of a request in bytes. A command to reset 10,000 users with names of 20 characters
 fits."""
 MOST_CALLS = 256
-"""Maximum number of concurrent calls that only read, and separately of calls that give commands."""
+"""Maximum number of concurrent calls that only read, and of concurrent calls that give commands."""
 PEER_CALLS = 32
-"""Maximum number of one peer's concurrent calls that only read, and separately that give commands.
-"""
+"""The same for the calls of one peer."""
 READING_TIME = 5.0
 """Seconds within which the request of a call must arrive."""
 TURN = 1.0

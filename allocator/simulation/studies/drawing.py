@@ -70,7 +70,7 @@ def styles(labels: Iterable[str]) -> dict[str, dict[str, Any]]:
 
 
 def new_figure(title: str, panels: int = 1) -> tuple[Figure, list[Axes]]:
-    """Create a figure with a title. Return it with its panels, which are side by side."""
+    """Return a new figure with a title, and its panels, which are side by side."""
     figure = Figure(figsize=(5.6 if panels == 1 else 4.4 * panels, 3.8), layout="constrained")
     FigureCanvasAgg(figure)
     axes = list(figure.subplots(1, panels, squeeze=False)[0])

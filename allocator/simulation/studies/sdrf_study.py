@@ -128,9 +128,9 @@ class Study:
         return _difference(first, second)
 
     def lead(self, load: float, forgotten: float) -> Estimate:
-        """Return how far the reduction of waits at one value of 1 − δ exceeds the best other one.
+        """Return by how much one value of 1 − δ reduces waits more than the best other value does.
 
-        The result is negative if another value of 1 − δ reduces waits more.
+        The result is negative if the other value reduces waits more.
 
         Args:
             load: Capacity divided by the mean use.

@@ -98,7 +98,7 @@ def smallest(
     """Simplify a case that violates a property, step by step, as long as it violates the property.
 
     Some violations occur only if the policy places tasks in a certain way. Such a violation never
-    replaces one that occurs with every placement.
+    replaces a violation that occurs with every placement.
 
     Args:
         policy: The policy under test.

@@ -13,10 +13,10 @@ from allocator.fairness.policies.dynamic_mmf import DynamicMmf
 class Karma(DynamicMmf):
     """Karma (Vuppalapati et al., OSDI 2023, Algorithm 1) in continuous time instead of quanta.
 
-    Each user is guaranteed alpha of its fair share f. It earns credits for the rest of f that it
-    leaves unused, and pays credits for resources beyond f: dC/dt = f − o. The user with the most
-    credits C is first. f·t is common to all users, so this is the order of ∫ o dt / w, which
-    `dynamic-mmf` ranks by. Unlike there, a new user begins with the mean of the other users.
+    Each user is guaranteed alpha of its fair share f. The user earns credits for the unused part of
+    f, and pays credits for resources beyond f: dC/dt = f − o. The user with the most credits C is
+    first. f·t is common to all users, so the order is that of ∫ o dt / w, by which `dynamic-mmf`
+    ranks. Unlike under `dynamic-mmf`, a new user begins with the mean of the other users.
 
     In the original, donated resources that no user borrows earn no credits, and a user without
     credits may not borrow. The ranking is exact while some user always wants more. The original
