@@ -16,6 +16,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 HERE = Path(__file__).parent
+IS_CHECKOUT = (ROOT / ".git").exists()
+"""False in an unpacked source archive."""
 OUT = ROOT / "build" / "packages"
 PYTHON = Path("/usr/bin/python3")
 """Debian's, which the service runs on."""
@@ -49,10 +51,23 @@ def run(*command: str | Path, where: Path = ROOT, **environment: str) -> str:
     return done.stdout.strip()
 
 
+def commit_time() -> int:
+    """Return the commit's time, in seconds since the Unix epoch.
+
+    In an unpacked source archive, the files have this time.
+    """
+    if IS_CHECKOUT:
+        return int(run("git", "log", "-1", "--format=%ct"))
+    return int((ROOT / "pyproject.toml").stat().st_mtime)
+
+
 def version(instant: int) -> str:
-    """Return the project's version, with the commit's time appended between releases."""
+    """Return the project's version, with the commit's time appended between releases.
+
+    A source archive does not say whether it is a release, so the time is appended, too.
+    """
     ours: str = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["version"]
-    if f"v{ours}" in run("git", "tag", "--points-at", "HEAD").split():
+    if IS_CHECKOUT and f"v{ours}" in run("git", "tag", "--points-at", "HEAD").split():
         return ours
     return f"{ours}+{datetime.fromtimestamp(instant, UTC):%Y%m%d%H%M%S}"
 
@@ -156,7 +171,7 @@ def main() -> None:
     missing = [package for program, package in NEEDED.items() if shutil.which(program) is None]
     if missing:
         raise SystemExit(f"apt-get install {' '.join(missing)}: packages cannot be built without")
-    instant = int(run("git", "log", "-1", "--format=%ct"))
+    instant = commit_time()
     OUT.mkdir(parents=True, exist_ok=True)
     package(services(instant), instant)
     if asked.mesos:
