@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.ansible.debian import ROOT, Debian
+from tests.ansible.debian import Debian
 from tests.ansible.emulated import Played, tools
 from tests.service.served import Service, service
 
@@ -95,9 +95,16 @@ def test_prometheus_accepts_its_configuration_and_listens_on_localhost_only(
     assert "=127.0.0.1:9090" in debian.read("/etc/default/prometheus")
 
 
-@pytest.mark.parametrize("unit", ["longshare", "mesos-master", "mesos-agent"])
-def test_the_exposure_of_the_units_equals_the_documented_figures(
-    debian: Debian, applied: Played, unit: str
+@pytest.mark.parametrize(
+    ("unit", "highest"),
+    [
+        ("longshare", 1.2),
+        ("mesos-master", 1.7),  # loads modules, so memory may be executed
+        ("mesos-agent", 8.3),  # starts the tasks of other users, so it runs as root
+    ],
+)
+def test_systemd_rates_the_exposure_of_the_units_no_higher_than_today(
+    debian: Debian, applied: Played, unit: str, highest: float
 ) -> None:
     judged = subprocess.run(
         [
@@ -110,7 +117,7 @@ def test_the_exposure_of_the_units_equals_the_documented_figures(
     )
     exposure = re.search(r"Overall exposure level for \S+: ([\d.]+)", judged.stdout)
     assert exposure is not None, judged.stdout
-    assert f"| `{unit}` | {exposure[1]} |" in (ROOT / "docs" / "how-to" / "install.md").read_text()
+    assert float(exposure[1]) <= highest
 
 
 def test_a_single_variable_switches_a_master_between_mesos_allocator_and_longshare(
