@@ -54,7 +54,7 @@ def run(*command: str | Path, where: Path = ROOT, **environment: str) -> str:
 def commit_time() -> int:
     """Return the commit's time, in seconds since the Unix epoch.
 
-    In an unpacked source archive, the files have this time.
+    The files of an unpacked source archive have the commit's time.
     """
     if IS_CHECKOUT:
         return int(run("git", "log", "-1", "--format=%ct"))
@@ -64,7 +64,7 @@ def commit_time() -> int:
 def version(instant: int) -> str:
     """Return the project's version, with the commit's time appended between releases.
 
-    A source archive does not say whether it is a release, so the time is appended, too.
+    Versions from a source archive always have the commit's time.
     """
     ours: str = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["version"]
     if IS_CHECKOUT and f"v{ours}" in run("git", "tag", "--points-at", "HEAD").split():

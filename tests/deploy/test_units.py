@@ -54,8 +54,8 @@ def test_the_container_is_built_from_existing_files_and_does_not_run_as_root() -
             for source in line.split()[1:-1]:
                 assert (DEPLOY.parent / source).exists(), source
     final = recipe.split("FROM ")[-1]
-    assert re.search(r"^USER (\d+):(\d+)$", final, re.MULTILINE)
-    assert "USER 0" not in final
+    assert re.search(r"^ARG ID=[1-9]\d*$", final, re.MULTILINE)
+    assert re.search(r"^USER \$ID:\$ID$", final, re.MULTILINE)
     assert "--require-hashes" in recipe
 
 
