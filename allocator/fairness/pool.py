@@ -31,6 +31,19 @@ arguments."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
+class PoolClock:
+    """The time of a pool, or of several pools whose time advances together.
+
+    Args:
+        now: The first time in seconds, from any origin.
+    """
+
+    def __init__(self, now: float) -> None:
+        self.now = now
+        """The present time in seconds."""
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Pool(Generic[User]):
     """Ranks users that share resources by a policy. The pool's time only moves forward.
 
@@ -60,6 +73,9 @@ class Pool(Generic[User]):
             equal. Replays of event logs of version 1.0 need this.
         counts_for: A user's fraction of n is at most this multiple of its use, as sampled by
             `look`. Infinite: each user counts with its whole weight, as in the papers.
+        clock: A clock that other pools share; `now` has no effect then. The owner of the clock
+            advances it, and calls `rebase` where `must_rebase` is true. None: the pool has a clock
+            of its own, which `advance` moves.
     """
 
     def __init__(  # noqa: PLR0913 - all but the first are optional keywords
@@ -73,7 +89,10 @@ class Pool(Generic[User]):
         watch: Watch | None = None,
         exact_ties: bool = False,
         counts_for: float = math.inf,
+        clock: PoolClock | None = None,
     ) -> None:
+        self._clock = PoolClock(now) if clock is None else clock
+        now = self._clock.now
         self.policy = policy
         self._has_levels = policy.has_levels and not exact_ties
         self._rounds_keys = isinstance(policy, KeyPolicy) and not exact_ties
@@ -81,7 +100,6 @@ class Pool(Generic[User]):
         self._has_memory = policy.tau is not None
         self._welcomes = type(policy).welcome is not Policy.welcome
         self._rebased_after = policy.rebased_after
-        self._now = now
         self._base = now
         """The time at which the policy's phases begin, in seconds."""
         self._parameters: PoolParameters[User] = PoolParameters(
@@ -103,6 +121,9 @@ class Pool(Generic[User]):
         changed."""
         self._sampled_at = now
         """The time of the latest `look`, in seconds."""
+        self.has_claims = True
+        """Whether a user may have to count with some weight, because it is named or uses resources,
+        or has used resources. `count_users` updates this."""
         self._accrued_at = now
         """The time at which all accounts were last accrued, in seconds."""
         self._changed: dict[User, Account] = {}
@@ -121,7 +142,7 @@ class Pool(Generic[User]):
     @property
     def now(self) -> float:
         """The pool's time in seconds."""
-        return self._now
+        return self._clock.now
 
     @property
     def capacity(self) -> Quantities:
@@ -141,20 +162,49 @@ class Pool(Generic[User]):
     def advance(self, now: float) -> None:
         """Move the pool's time forward. A time before the present one has no effect.
 
+        Only for pools with a clock of their own.
+
         Args:
             now: The new time in seconds.
         """
-        if not now > self._now:  # also if `now` is NaN
+        if not now > self._clock.now:  # also if `now` is NaN
             return
         watched = self._watch is not None
         if watched or self._parameters.remembers or self._meter is not None:
             self._rate_if_needed()
         if watched:
             self._rank_if_needed()
-        self._now = now
-        if now - self._base > self._rebased_after:
-            self._accrue_all()
-            self._base = now
+        self._clock.now = now
+        if self.must_rebase:
+            self.rebase()
+
+    @property
+    def must_rebase(self) -> bool:
+        """Whether `rebase` must be called, because the policy's phases began too long ago."""
+        return self._clock.now - self._base > self._rebased_after
+
+    @property
+    def base(self) -> float:
+        """The time at which the policy's phases begin, in seconds."""
+        return self._base
+
+    def rebase(self) -> None:
+        """Let the policy's phases begin now, so that they stay exact."""
+        self._accrue_all()
+        self._base = self._clock.now
+
+    def finish_rating(self) -> None:
+        """Rate users as of the last change of the pool's parameters, if time has passed since.
+
+        Each change of a user or parameter begins with this call, because the clock may have been
+        advanced by its owner. So must a change of the machines that a user's tasks may run on.
+        """
+        if (
+            self._unrated
+            and self._accrued_at < self._clock.now
+            and (self._parameters.remembers or self._meter is not None)
+        ):
+            self._rate_if_needed()
 
     def set_capacity(self, capacity: Quantities) -> None:
         """Replace the resources that are shared, for example after agents were added."""
@@ -167,7 +217,7 @@ class Pool(Generic[User]):
         """Attach a meter, which integrates the allocations and commitments of users from now on."""
         self._meter = meter
         for account in self._accounts.values():
-            account.counted_until = max(self._now, meter.since)
+            account.counted_until = max(self._clock.now, meter.since)
 
     def count(self, user: User) -> AccountCheckpoint:
         """Pass a user's usage up to now to the meter, if one is attached; return a checkpoint.
@@ -182,11 +232,11 @@ class Pool(Generic[User]):
         account = self._account(user)
         self._meter_span(user, account)
         return AccountCheckpoint(
-            self._now if self._meter is None else account.counted_until,
+            self._clock.now if self._meter is None else account.counted_until,
             AccountState(
                 account.allocation,
                 account.entitlement,
-                account.commitments_at(self._now, self._parameters.tau),
+                account.commitments_at(self._clock.now, self._parameters.tau),
                 account.overuse,
                 account.active,
             ),
@@ -204,7 +254,7 @@ class Pool(Generic[User]):
         if not self._has_memory and tau != self._parameters.tau:
             self._accrue_all()
             for account in self._accounts.values():
-                account.settle(self._now, self._parameters.tau)  # also if nothing decayed
+                account.settle(self._clock.now, self._parameters.tau)  # also if nothing decayed
             self._parameters.tau = tau
 
     def set_charging(self, *, charging: bool) -> None:
@@ -214,35 +264,45 @@ class Pool(Generic[User]):
             self._parameters.charging = charging
 
     def machines_changed(self) -> None:
-        """Announce that the cluster's machines have changed.
+        """Announce a change of the cluster's machines.
 
         The next read then recounts how many tasks each user could run if it had the machines alone.
-        Call this method after a change of `machines`. After a change of one user's constraints,
-        call `set_demand` instead.
+        Call this method at the time of a change of `machines`, before the change if pools share a
+        clock. After a change of one user's constraints, call `set_demand` instead.
         """
         if self.policy.counts_tasks:
             self._record(Pool.machines_changed)
             self._accrue_all()
 
-    def set_part(self, part: float) -> None:
+    def set_part(self, part: float) -> bool:
         """Set the sum of the entitlements of all users of this pool, which is initially 1.
 
         Args:
             part: Fraction of the capacity. In a role tree, the parent's entitlement.
-        """
-        if part != self._parameters.part:
-            self._accrue_all()
-            self._parameters.part = part
 
-    def set_parts(self, parts: Mapping[str, float]) -> None:
+        Returns:
+            True if the sum has changed.
+        """
+        if part == self._parameters.part:
+            return False
+        self._accrue_all()
+        self._parameters.part = part
+        return True
+
+    def set_parts(self, parts: Mapping[str, float]) -> bool:
         """Set the fraction of each resource to which all users of this pool together are entitled.
 
         Args:
             parts: Fractions by resource: in a role tree, the parent's `entitlements`.
+
+        Returns:
+            True if a fraction has changed.
         """
-        if parts != self._parameters.parts:
-            self._accrue_all()
-            self._parameters.parts = parts
+        if parts == self._parameters.parts:
+            return False
+        self._accrue_all()
+        self._parameters.parts = parts
+        return True
 
     @property
     def counts_for(self) -> float:
@@ -273,8 +333,8 @@ class Pool(Generic[User]):
                 their allocations.
         """
         self._rate_changed()
-        elapsed, tau = self._now - self._sampled_at, self._parameters.tau
-        self._sampled_at = self._now
+        elapsed, tau = self._clock.now - self._sampled_at, self._parameters.tau
+        self._sampled_at = self._clock.now
         for user, account in self._accounts.items():
             shares = account.shares
             if used is None:
@@ -292,17 +352,23 @@ class Pool(Generic[User]):
                 continue  # the user has used nothing, as thousands of names may
             account.use(in_use, elapsed, tau)
 
-    def count_users(self, noticed: float = 0.0) -> None:
+    def count_users(self, noticed: float = 0.0) -> bool:
         """Recompute entitlements from the use that the latest `look` sampled. O(n).
 
         Args:
             noticed: Entitlements change only if counted weights for a resource have changed, all
                 users together, by more than this fraction of their total. Changes of different
                 users do not cancel each other.
+
+        Returns:
+            True if entitlements may have changed.
         """
         totals, counted = self._parameters.count_users(self._accounts)
-        if not noticed or self._count_changes(counted, noticed):
-            self.set_counted(totals, counted)
+        self.has_claims = bool(counted)
+        if noticed and not self._count_changes(counted, noticed):
+            return False
+        self.set_counted(totals, counted)
+        return True
 
     def _count_changes(self, counted: Mapping[User, Mapping[str, float]], noticed: float) -> bool:
         """Return whether counted weights change by more than the fraction `noticed` of a total.
@@ -374,14 +440,15 @@ class Pool(Generic[User]):
             KeyError: the user is not known.
         """
         account = self._account(user)
-        return account.cumulative_at(self._now) / account.weight
+        self.finish_rating()
+        return account.cumulative_at(self._clock.now) / account.weight
 
     def newcomers_use(self) -> float:
         """Return the accumulated use, divided by its weight, with which a new user would begin."""
         if not self._welcomes:
             return 0.0
         self._accrue_all()
-        newcomer = Account(weight=1.0, settled_at=self._now)
+        newcomer = Account(weight=1.0, settled_at=self._clock.now)
         self.policy.welcome(newcomer, self._accounts.values())
         return newcomer.cumulative
 
@@ -409,9 +476,10 @@ class Pool(Generic[User]):
         """
         if user in self._accounts:
             raise ValueError(f"user {user!r} is known already")
-        account = Account(weight=in_range(user, weight), settled_at=self._now)
+        account = Account(weight=in_range(user, weight), settled_at=self._clock.now)
         account.set_debts(user, commitment)
         self._record(Pool.add, user, weight)
+        self.finish_rating()
         alone = self._parameters.counts_by_use and not self._welcomes
         if not alone:
             self._accrue_all()
@@ -419,7 +487,7 @@ class Pool(Generic[User]):
         self._accounts[user] = account
         self._parameters.reweigh(weight, 0.0)
         if self._meter is not None:
-            account.counted_until = max(self._now, self._meter.since)
+            account.counted_until = max(self._clock.now, self._meter.since)
         if alone and not self._unrated:
             self._parameters.rate(account)
             self._new_trajectories.add(user)
@@ -434,6 +502,7 @@ class Pool(Generic[User]):
         account = self._account(user)
         if account.allocation:
             raise ValueError(f"user {user!r} still holds {account.allocation}")
+        self.finish_rating()
         self.set_active(user, False)
         self._record(Pool.remove, user)
         if self._parameters.counts_by_use:
@@ -490,6 +559,7 @@ class Pool(Generic[User]):
             KeyError: the user is not known.
         """
         account = self._account(user)
+        self.finish_rating()
         rated = self.policy.counts_tasks and not self._unrated
         if rated:
             self._accrue(user, account)
@@ -508,6 +578,7 @@ class Pool(Generic[User]):
         account = self._account(user)
         if account.active == active:
             return
+        self.finish_rating()
         self._meter_span(user, account)
         account.active = active
         self._record(Pool.set_active, user, active)
@@ -617,11 +688,13 @@ class Pool(Generic[User]):
             KeyError: the user is not known.
         """
         self._update_order()
-        return standing(self.policy, self._parameters.tau, user, self._account(user), self._now)
+        return standing(
+            self.policy, self._parameters.tau, user, self._account(user), self._clock.now
+        )
 
     def standings(self) -> list[Standing[User]]:
         """Return the present standings of all known users, in order of priority."""
-        return self.standings_at(self._now)
+        return self.standings_at(self._clock.now)
 
     def standings_at(self, when: float) -> list[Standing[User]]:
         """Return the standings of all known users at a later time, in order of priority.
@@ -643,13 +716,17 @@ class Pool(Generic[User]):
         self._rate_changed()
         accounts = {user: account.copy() for user, account in self._accounts.items()}
         return PoolSnapshot(
-            self.policy, self._parameters.tau, self._parameters.capacity, self._now, accounts
+            self.policy, self._parameters.tau, self._parameters.capacity, self._clock.now, accounts
         )
 
-    def twin(self) -> "Pool[User]":
-        """Return an independent copy of this pool, for hypothetical changes. O(n)."""
+    def twin(self, clock: PoolClock | None = None) -> "Pool[User]":
+        """Return an independent copy of this pool, for hypothetical changes. O(n).
+
+        Args:
+            clock: The clock of the copy, with the pool's present time; None: a new clock.
+        """
         self._rate_changed()
-        fork: Pool[User] = Pool(self.policy, now=self._now)
+        fork: Pool[User] = Pool(self.policy, now=self._clock.now, clock=clock)
         fork._has_levels, fork._rounds_keys = self._has_levels, self._rounds_keys
         fork._forgets_held = self._forgets_held
         fork._parameters = self._parameters.copy()
@@ -682,7 +759,7 @@ class Pool(Generic[User]):
 
         Inverse of `phase_at`. The result is never before the pool's present time.
         """
-        return max(self._base + self.policy.elapsed(phase), self._now)
+        return max(self._base + self.policy.elapsed(phase), self._clock.now)
 
     def take_diverted(self) -> Collection[User] | None:
         """Return the users whose commitment trajectory may have changed since the last call.
@@ -744,9 +821,9 @@ class Pool(Generic[User]):
             KeyError: the user is not known.
         """
         account = self._account(user)
-        if account.settled_at < self._now:
+        if account.settled_at < self._clock.now:
             self._rate_changed()
-        now, tau = self._now, self._parameters.tau
+        now, tau = self._clock.now, self._parameters.tau
         return account.commitments_at(now, tau), account.inherited_at(now, tau)
 
     def crossings(self) -> Iterator[Crossing[User]]:
@@ -786,7 +863,7 @@ class Pool(Generic[User]):
             near: Groups of users. The users of a group have the same priority function and are in
                 order.
         """
-        accounts, now, level = self._accounts, self._now, self.policy.level
+        accounts, now, level = self._accounts, self._clock.now, self.policy.level
         keys = [
             (*level(accounts[user], now).key, accounts[user].count, user)
             for part in near
@@ -834,7 +911,7 @@ class Pool(Generic[User]):
         """
         account = self._account(user)
         self._update_order()
-        accrued = account.settled(self._now, self._parameters.tau)
+        accrued = account.settled(self._clock.now, self._parameters.tau)
         accrued.count = 0
         if self._has_levels:
             return self._level_preview(accrued)
@@ -865,7 +942,7 @@ class Pool(Generic[User]):
         """
         policy = self.policy
         moves = policy.moves_at_once
-        level = policy.level(accrued, self._now)
+        level = policy.level(accrued, self._clock.now)
         first, current, growth = level.key
         tolerance = 4.0 * NEAR * max(abs(current), 1.0) if moves else 0.0
         kind = self._likeness(accrued)
@@ -873,7 +950,7 @@ class Pool(Generic[User]):
         def rank(allocation: Quantities) -> tuple[Rank, float]:
             accrued.allocation = allocation
             self._parameters.rate(accrued)
-            first, value, growth = policy.level(accrued, self._now).key
+            first, value, growth = policy.level(accrued, self._clock.now).key
             return (first, value if moves else current, (), growth), tolerance
 
         now = (first, current, (), growth), tolerance
@@ -934,6 +1011,8 @@ class Pool(Generic[User]):
 
     def _hold(self, user: User, account: Account, allocation: Quantities, count: int) -> None:
         """Accrue a user's account up to now, then replace its allocation and allocation count."""
+        if self._unrated:
+            self.finish_rating()
         if not self._unrated:
             self._accrue(user, account)
         account.allocation = allocation
@@ -947,16 +1026,16 @@ class Pool(Generic[User]):
     def _record(self, method: Callable[..., None], *arguments: Any) -> None:  # noqa: ANN401 - its
         """Append a call of a public method to the journal, if a journal is kept."""
         if self._journal is not None:
-            self._journal.append((self._now, method, arguments))
+            self._journal.append((self._clock.now, method, arguments))
 
     def _accrue(self, user: User, account: Account) -> None:
         """Move a user's commitments forward to now, before the user's allocation changes."""
-        if account.counted_until < self._now:
+        if account.counted_until < self._clock.now:
             self._meter_span(user, account)
-        if self._parameters.remembers and account.settled_at < self._now:
+        if self._parameters.remembers and account.settled_at < self._clock.now:
             if user in self._changed:
                 self._parameters.rate(account)
-            account.settle(self._now, self._parameters.tau)
+            account.settle(self._clock.now, self._parameters.tau)
 
     def _meter_span(self, user: User, account: Account) -> None:
         """Pass a user's usage since the last call to the meter, if one is attached.
@@ -965,7 +1044,7 @@ class Pool(Generic[User]):
         values. The meter may integrate later: it keeps the account's dictionary of commitments,
         which accrual replaces instead of changing it.
         """
-        meter, now, at = self._meter, self._now, account.counted_until
+        meter, now, at = self._meter, self._clock.now, account.counted_until
         if meter is None or not at < now or self._unrated:
             return
         if user in self._changed:
@@ -1003,8 +1082,9 @@ class Pool(Generic[User]):
 
         The next read then recomputes all users' shares, over-use and priorities.
         """
-        if self._unrated and self._accrued_at == self._now:
+        if self._unrated and self._accrued_at == self._clock.now:
             return
+        self.finish_rating()
         for account in self._changed.values():
             self._parameters.rate(account)
         self._changed.clear()
@@ -1015,8 +1095,8 @@ class Pool(Generic[User]):
         ):
             for user, account in self._accounts.items():
                 self._meter_span(user, account)
-                account.settle(self._now, self._parameters.tau)
-        self._accrued_at = self._now
+                account.settle(self._clock.now, self._parameters.tau)
+        self._accrued_at = self._clock.now
         self._unrated = self._unranked = self._all_trajectories_new = True
         self._new_trajectories.clear()
 
@@ -1108,4 +1188,4 @@ class Pool(Generic[User]):
 
     def _phase(self) -> float:
         """Return the policy's phase (seconds, or −e^(−t/τ)) at the pool's present time."""
-        return self.policy.phase(self._now - self._base)
+        return self.policy.phase(self._clock.now - self._base)

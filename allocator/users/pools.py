@@ -1,16 +1,17 @@
 """The pools of the user tree: one for the top-level users, one for each user with sub-users."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping
 from copy import copy
-from typing import Generic
+from typing import Any, Generic
 
 from allocator.compilation import mypyc_attr
 from allocator.fairness.framework_sorter import FrameworkSorter
 from allocator.fairness.largest import Largest
 from allocator.fairness.machines import Machines
 from allocator.fairness.metering import Meter
-from allocator.fairness.pool import Pool
+from allocator.fairness.pool import Pool, PoolClock
 from allocator.fairness.quantities import Quantities
 from allocator.users.settings import UserSettings
 from allocator.users.user import Client, User, UserTask
@@ -30,6 +31,9 @@ class UserPools(Generic[Client]):
     weight, and o is the sum of the *counted weights* of the other users. The setting `counts_for`
     limits a user's counted weight by the resources that the user uses. These resources are then
     sampled once in each period of `LOOK` seconds.
+
+    An event costs O(changed pools), however many pools there are: all pools share a clock, and a
+    pool follows the clock once it changes or is read.
     """
 
     def __init__(self, settings: UserSettings, now: float, excluded: tuple[str, ...]) -> None:
@@ -44,73 +48,97 @@ class UserPools(Generic[Client]):
         """Number of the `LOOK` period in which use was sampled last."""
         self._recount_due = False
         """True if counted weights must be recomputed before anything else."""
-        self._outdated = False
-        """True if entitlements of the pools below the top must be updated."""
-        self.now = now
-        """The time of all pools, in seconds since the Unix epoch."""
+        self._outdated: dict[User[Client], None] = {}
+        """Users with sub-users whose entitlements must be updated."""
+        self._all_outdated = False
+        """True if the next update of entitlements must visit all pools, because resources were
+        added to the cluster."""
+        self._sampled: dict[User[Client], None] = {}
+        """Users with sub-users that may count with some weight because of use in the past."""
+        self._clock = PoolClock(now)
+        self._by_base: OrderedDict[Pool[str], None] = OrderedDict()
+        """All pools, in order of the time at which their policies' phases begin."""
         self.tau = settings.policy.tau
         """Time constant of decay in seconds: the policy's. If the policy has no commitments, the
         time constant of the previous policy."""
         self.machines: Machines[str] = Machines()
-        self.top: Pool[str] = self._new_pool()
-        """The pool of the top-level users."""
         self._sub_pools: dict[User[Client], Pool[str]] = {}
-        """user → pool of its sub-users, ancestors first"""
+        """user → pool of its sub-users, ancestors first; begins with the root"""
+        self.root: User[Client] = User("", None, self.new_clients())
+        """The artificial root of the users, whose children are the top-level users."""
+        self.top: Pool[str] = self.begin(self.root)
+        """The pool of the top-level users."""
+
+    @property
+    def now(self) -> float:
+        """The time of all pools, in seconds since the Unix epoch."""
+        return self._clock.now
 
     def __iter__(self) -> Iterator[Pool[str]]:
         """Iterate over all pools, the top-level pool first."""
-        yield self.top
         yield from self._sub_pools.values()
 
     def begin(self, user: User[Client]) -> Pool[str]:
         """Create and return the pool of sub-users for a user that has none."""
-        user.sub_pool = self._sub_pools[user] = self._new_pool()
-        return user.sub_pool
+        pool = self._new_pool()
+        user.sub_pool = self._sub_pools[user] = pool
+        self._by_base[pool] = None
+        self._sampled[user] = None
+        self.mark_outdated(user)
+        return pool
 
     def end(self, user: User[Client]) -> None:
         """Remove the pool of a user's sub-users, which must be empty but for the virtual leaf."""
+        del self._by_base[self._sub_pools.pop(user)]
+        self._sampled.pop(user, None)
+        self._outdated.pop(user, None)
         user.sub_pool = None
-        del self._sub_pools[user]
         self.machines.restrict(user.leaf, None)
 
-    def fork(self, root: User[Client]) -> "tuple[UserPools[Client], User[Client]]":
-        """Return independent copies of all pools, and of the users below a root. O(users).
+    def fork(self) -> "UserPools[Client]":
+        """Return an independent copy of all pools and users. O(users).
 
-        The copies have no meter, and share the framework sorters and machines.
+        The copy has no meter, and shares the framework sorters and machines. Entitlements must be
+        up to date.
         """
         pools: UserPools[Client] = copy(self)
         pools._meter = None
-        pools._sub_pools = {}
-        forked = root.fork(None)
-        pools.top = forked.sub_pool = self.top.twin()
-        pools._fork_below(root, forked)
-        return pools, forked
+        pools._clock = PoolClock(self.now)
+        pools._sub_pools, pools._outdated = {}, {}
+        pools.root = self.root.fork(None)
+        pools._fork_below(self.root, pools.root)
+        pools._sampled = dict.fromkeys(pools._sub_pools)
+        pools.top = pools._sub_pools[pools.root]
+        by_base = sorted(pools._sub_pools.values(), key=lambda pool: pool.base)
+        pools._by_base = OrderedDict.fromkeys(by_base)
+        return pools
 
     def _fork_below(self, user: User[Client], forked: User[Client]) -> None:
-        """Copy the descendants of a user to the user's copy."""
+        """Copy the pool and the descendants of a user to the user's copy."""
+        if user.sub_pool is None:
+            return
+        self._sub_pools[forked] = forked.sub_pool = user.sub_pool.twin(self._clock)
         for name, child in user.children.items():
-            copied = child.fork(forked)
-            forked.children[name] = copied
-            if child.sub_pool is not None:
-                self._sub_pools[copied] = copied.sub_pool = child.sub_pool.twin()
-                self._fork_below(child, copied)
+            forked.children[name] = child.fork(forked)
+            self._fork_below(child, forked.children[name])
 
-    def mark_outdated(self) -> None:
-        """Mark entitlements as outdated; the next `update_entitlements` recomputes all of them."""
-        self._outdated = True
+    def mark_outdated(self, user: User[Client]) -> None:
+        """Mark the entitlements of a user's sub-users as outdated, if the user has sub-users.
+
+        The next `update_entitlements` recomputes them.
+        """
+        self._outdated[user] = None
 
     def update_entitlements(self) -> None:
-        """Update the entitlement of every pool below the top-level pool, if outdated.
+        """Update the entitlements that are outdated, in the pools below the top-level pool.
 
         Callers do this after each event, because one event may bring hundreds of changes. Costs
-        O(users with sub-users) if users or weights have changed, otherwise O(1).
+        O(sub-users of users whose entitlement has changed).
         """
         if self._recount_due:
-            self._count_users(0.0)
-        if self._outdated:
-            self._outdated = False
-            for user, below in self._sub_pools.items():
-                self._set_part(user, below)
+            self._update(self._sub_pools, 0.0)
+        elif self._outdated:
+            self._update(self._outdated)
 
     def mark_recount(self) -> None:
         """Mark the weights that count in entitlements as outdated.
@@ -128,55 +156,88 @@ class UserPools(Generic[Client]):
         """
         return self._counts_for < math.inf and self.now // LOOK != self._sampled_period
 
-    def look(self, used: Mapping[str, Quantities] | None) -> None:
-        """Sample the resources that users use, and update their counted weights; O(users).
+    def look(
+        self, used: Mapping[str, Quantities] | None, parents: Iterable[User[Client]] = ()
+    ) -> None:
+        """Sample the resources that users use, and update their counted weights.
 
-        A counted weight is the part of a user's weight that counts in entitlements.
+        A counted weight is the part of a user's weight that counts in entitlements. Costs O(users
+        of pools in which a user uses or has used resources).
 
         Args:
             used: Used resources by user and virtual leaf; None: allocations count as used.
+            parents: The users above these users and virtual leaves; ignored if `used` is None.
         """
         self._sampled_period = self.now // LOOK
-        for pool in self:
-            pool.look(used)
-        self._count_users(0.0 if self._recount_due else _THRESHOLD)
+        everywhere = used is None or self._recount_due
+        due = dict.fromkeys(self._sub_pools if everywhere else (*self._sampled, *parents))
+        for user in due:
+            self._sub_pools[user].look(used)
+        self._update(due, 0.0 if self._recount_due else _THRESHOLD)
 
-    def _count_users(self, threshold: float) -> None:
-        """Recompute, in every pool, the part of each user's weight that counts in entitlements.
+    def _update(self, users: Iterable[User[Client]], threshold: float | None = None) -> None:
+        """Update the entitlements of sub-users of these users, and of users with outdated ones.
 
         Pools of ancestors come first, because they determine the entitlements of lower pools.
 
         Args:
+            users: Users with sub-users.
             threshold: If the total counted weight of a pool changes by a smaller fraction, the pool
-                keeps its counted weights.
+                keeps its counted weights. None: all pools keep them.
         """
-        self._recount_due = self._outdated = False
-        for user, pool in ((None, self.top), *self._sub_pools.items()):
-            if user is not None:
-                self._set_part(user, pool)
-            pool.count_users(threshold)
+        counting = dict.fromkeys(users if threshold is not None else ())
+        outdated = self._sub_pools if self._all_outdated else self._outdated
+        waiting = sorted({**counting, **outdated}, key=_depth, reverse=True)
+        by_use = self._counts_for < math.inf
+        # A new user, or another weight, changes the entitlements of all siblings.
+        changed = {} if by_use else dict(self._outdated)
+        self._outdated, self._all_outdated, self._recount_due = {}, False, False
+        done = set[User[Client]]()
+        while waiting:
+            user = waiting.pop()
+            pool = user.sub_pool
+            if pool is None or user in done:
+                continue
+            done.add(user)
+            concerns_lower = user in changed
+            if user is not self.root:
+                concerns_lower |= self._set_part(user, pool)
+            if threshold is not None and user in counting:
+                concerns_lower |= pool.count_users(threshold)
+                if pool.has_claims:
+                    self._sampled[user] = None
+                else:
+                    self._sampled.pop(user, None)
+            if concerns_lower:
+                waiting += user.children.values()
 
-    def _set_part(self, user: User[Client], below: Pool[str]) -> None:
+    def _set_part(self, user: User[Client], below: Pool[str]) -> bool:
         """Let a user's sub-users share the user's entitlement, as the capacity of their pool.
 
         Args:
             user: A user with sub-users.
             below: The pool of these sub-users.
+
+        Returns:
+            True if the entitlement has changed.
         """
         if self._counts_for == math.inf:
-            below.set_part(user.siblings.entitlement(user.name))
-        else:
-            below.set_parts(user.siblings.entitlements(user.name))
+            return below.set_part(user.siblings.entitlement(user.name))
+        return below.set_parts(user.siblings.entitlements(user.name))
 
     def advance(self, now: float) -> None:
         """Advance the time of all pools' commitments to `now`, in seconds since the Unix epoch."""
-        self.now = max(self.now, now)
-        for pool in self:
-            pool.advance(now)
+        if not now > self.now:  # also if `now` is NaN
+            return
+        self._clock.now = now
+        while (oldest := next(iter(self._by_base))).must_rebase:
+            oldest.rebase()
+            self._by_base.move_to_end(oldest)
 
     def set_capacity(self, capacity: Quantities) -> None:
         """Set the total resources of all machines, of which shares are fractions."""
         self.count_capacity()
+        self._all_outdated |= capacity.keys() != self._capacity.keys()
         self._capacity = capacity
         for pool in self:
             pool.set_capacity(capacity)
@@ -224,13 +285,13 @@ class UserPools(Generic[Client]):
 
         The cluster's total is set separately, by `set_capacity`.
         """
+        self._announce_other_machines()
         self.machines.put(machine, total)
-        self._machines_changed()
 
     def discard_machine(self, machine: str) -> None:
         """Remove a machine that is gone."""
+        self._announce_other_machines()
         self.machines.discard(machine)
-        self._machines_changed()
 
     def clients_of(self, user: User[Client]) -> FrameworkSorter[Client]:
         """Return the framework sorter of a user's own clients.
@@ -244,14 +305,14 @@ class UserPools(Generic[Client]):
         """Return an empty framework sorter, which will rank the clients of a new user."""
         return FrameworkSorter(self._capacity, self._excluded)
 
-    def _machines_changed(self) -> None:
+    def _announce_other_machines(self) -> None:
         for pool in self:
             pool.machines_changed()
 
     def _new_pool(self) -> Pool[str]:
         pool: Pool[str] = Pool(
             self._policy,
-            now=self.now,
+            clock=self._clock,
             capacity=self._capacity,
             excluded=self._excluded,
             machines=self.machines,
@@ -350,12 +411,17 @@ class UserDemands(Generic[Client]):
         version = largest.version
         _replace_demand(largest, before, after)
         machines_changed = before is None or after is None or before.may_use != after.may_use
+        pool.finish_rating()
         if machines_changed and after is not None:
             self._machines.admit(name, after.may_use)
         if machines_changed and before is not None:
             self._machines.withdraw(name, before.may_use)
         if machines_changed or largest.version != version:
             pool.set_demand(name, _largest_demand(largest))
+
+
+def _depth(user: User[Any]) -> int:
+    return len(user.ancestry)
 
 
 def _replace_demand(largest: Largest, before: UserTask | None, after: UserTask | None) -> None:

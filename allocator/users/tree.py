@@ -57,7 +57,7 @@ class UserTree(Generic[Client]):
         self._declared = {declared.name: declared for declared in settings.declared}
         self.pool: Pool[str] = self._pools.top
         """The pool of the top-level users."""
-        self._root: User[Client] = User("", None, self._pools.new_clients(), sub_pool=self.pool)
+        self._root = self._pools.root
         for declared in settings.declared:
             self.get(declared.name)
 
@@ -72,8 +72,8 @@ class UserTree(Generic[Client]):
         self.update_entitlements()
         tree: UserTree[Client] = copy(self)
         tree._weights = self._weights.fork()
-        tree._pools, tree._root = self._pools.fork(self._root)
-        tree.pool = tree._pools.top
+        tree._pools = self._pools.fork()
+        tree._root, tree.pool = tree._pools.root, tree._pools.top
         tree._demands = UserDemands(self._settings, tree._pools)
         tree._absent = AbsentUsers(tree._pools)
         tree._export = MemoryExport(tree._pools, tree._absent, tree._weights)
@@ -106,7 +106,7 @@ class UserTree(Generic[Client]):
                 self._update_named(user)
             self._idle_since.pop(parent.name, None)
             self._idle_since[name] = self.now
-            self._pools.mark_outdated()
+            self._pools.mark_outdated(parent)
         return user
 
     def update_entitlements(self) -> None:
@@ -190,7 +190,7 @@ class UserTree(Generic[Client]):
             commitments, rest = self._absent.commitments_of(user.leaf)
             user.sub_pool.set_commitment(user.leaf, commitments, others=rest)
             self._absent.discard(user.leaf)
-            self._pools.mark_outdated()
+            self._pools.mark_outdated(user)
 
     def remove(self, user: User[Client], client: Client) -> None:
         """Forget a client that holds no resources."""
@@ -536,7 +536,7 @@ class UserTree(Generic[Client]):
         Args:
             used: Used resources by user and virtual leaf; None: allocations count as used.
         """
-        self._pools.look(used)
+        self._pools.look(used, filter(None, map(self._parent, used or ())))
 
     def forget_idle(self) -> None:
         """Forget undeclared users that have been idle for `forget_after` seconds.
@@ -618,12 +618,17 @@ class UserTree(Generic[Client]):
 
     def _pool_of(self, name: str) -> Pool[str] | None:
         """Return the pool in which a user or virtual leaf competes; None if unknown."""
+        parent = self._parent(name)
+        return None if parent is None else parent.sub_pool
+
+    def _parent(self, name: str) -> User[Client] | None:
+        """Return the user whose pool a user or virtual leaf competes in; None if unknown."""
         user = self._known.get(name)
         if user is not None:
-            return user.siblings
+            return user.parent
         branch = self._known.get(name.removesuffix("/."))
         below = branch.sub_pool if branch is not None else None
-        return below if below is not None and name in below else None
+        return branch if below is not None and name in below else None
 
     def _sub_pool(self, user: User[Client]) -> Pool[str]:
         """Return the pool of a user's sub-users; create the pool if there is none.
@@ -663,14 +668,14 @@ class UserTree(Generic[Client]):
             self._pools.end(parent)
             self._idle_since.pop(parent.leaf, None)
             self._note_idle(parent)
-        self._pools.mark_outdated()
+        self._pools.mark_outdated(parent)
 
     def _forget_leaf(self, user: User[Client]) -> None:
         """Remove a user's virtual leaf, because the user has no clients of its own any more."""
         assert user.sub_pool is not None
         del self._idle_since[user.leaf]
         user.sub_pool.remove(user.leaf)
-        self._pools.mark_outdated()
+        self._pools.mark_outdated(user)
 
     def _note_idle(self, user: User[Client]) -> None:
         """Record a user or its virtual leaf as idle from now on, if it has no clients any more."""
@@ -700,9 +705,11 @@ class UserTree(Generic[Client]):
         """Apply the current weights of these users in their pools; ignore unknown names."""
         for name in names:
             if name in self._known:
-                self._known[name].siblings.set_weight(name, self._weights.of(name))
-                self._update_named(self._known[name])
-        self._pools.mark_outdated()
+                user = self._known[name]
+                user.siblings.set_weight(name, self._weights.of(name))
+                self._update_named(user)
+                assert user.parent is not None
+                self._pools.mark_outdated(user.parent)
 
     def _update_named(self, user: User[Client]) -> None:
         """Update whether a user and its ancestors count as named.

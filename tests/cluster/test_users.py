@@ -267,7 +267,12 @@ def test_each_level_gets_its_entitlement_once_however_many_roles_one_event_adds(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     calls = []
-    monkeypatch.setattr(Pool, "set_part", lambda pool, part: calls.append((pool, part)))
+
+    def set_part(pool: Pool[str], part: float) -> bool:
+        calls.append((pool, part))
+        return True
+
+    monkeypatch.setattr(Pool, "set_part", set_part)
     master = MasterSide()
     roles = ["/".join(f"{role}.{level}" for level in range(25)) for role in range(10)]
     master.add_framework("f1", *roles)
