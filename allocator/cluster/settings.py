@@ -24,8 +24,8 @@ class EngineSettings:
     Some rules have changed since 1.0. Their defaults here are the former rules, because an event
     log without the setting was recorded under them. `allocator.service.config` sets the present
     rules: `whole_from`, `exact_ties`, `counts_for`, `roles_leave_room`, `roles_reserved_for`,
-    `roles_reserved_by_principal`, `hold_by_turns`, `shared_volumes_once` and
-    `keeps_accumulated_use`. All other defaults hold for the configuration, too.
+    `roles_reserved_by_principal`, `hold_by_turns`, `shared_volumes_once`, `keeps_accumulated_use`
+    and `forgets_subtrees`. All other defaults hold for the configuration, too.
     """
 
     policy: Policy
@@ -77,6 +77,10 @@ class EngineSettings:
     """Whether, beyond `limits.idle_users`, users whose accumulated use is nearest to a new user's
     are forgotten first. If false, policies that rank by accumulated use forget the longest idle.
     Event logs without this setting mean false."""
+    forgets_subtrees: bool = False
+    """Whether roles above idle roles count for `limits.idle_users`, and are forgotten at the same
+    time. If false, only roles without sub-roles are idle. Event logs without this setting mean
+    false."""
     limits: Limits = field(default_factory=Limits)
     """Maximum sizes of inputs."""
     seed: int = 0
@@ -98,4 +102,5 @@ class EngineSettings:
             forget_after=self.forget_after,
             idle_users=self.limits.idle_users,
             keeps_accumulated_use=self.keeps_accumulated_use,
+            forgets_subtrees=self.forgets_subtrees,
         )

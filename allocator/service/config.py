@@ -346,10 +346,10 @@ class LimitsSection(SettingsSection):
     offer filters, attributes of an agent with the items of their values, and reservations of a
     resource with their labels. Offer filters may have four times as many quantities."""
     idle_users: Annotated[int, Field(ge=0, le=LARGEST_NUMBER)] = _LIMITS.idle_users
-    """Maximum number of known users without frameworks and commitments. Above the limit, users
-    are forgotten before `users.forget_after`: first the users with the least average use. Under
-    policies that rank by accumulated use, the first are those whose accumulated use is nearest to a
-    new user's. Among equals, the users idle for longest are first."""
+    """Maximum number of known users of all levels without frameworks and commitments. Above the
+    limit, users are forgotten before `users.forget_after`: first the users with the least average
+    use. Under policies that rank by accumulated use, the first are those whose accumulated use is
+    nearest to a new user's. Among equals, the users idle for longest are first."""
 
     def limits(self) -> Limits:
         """Return this section's limits in the form that the engine takes."""
@@ -773,6 +773,7 @@ class Config(SharedConfig):
             hold_by_turns=True,
             shared_volumes_once=True,
             keeps_accumulated_use=True,
+            forgets_subtrees=True,
             limits=self.limits.limits(),
             users=tuple(
                 DeclaredUser(user.name, user.weight, user.commitment)

@@ -32,8 +32,7 @@ class UserPools(Generic[Client]):
     limits a user's counted weight by the resources that the user uses. These resources are then
     sampled once in each period of `LOOK` seconds.
 
-    An event costs O(changed pools), however many pools there are: all pools share a clock, and a
-    pool follows the clock once it changes or is read.
+    All pools share a clock, so an event costs O(changed pools).
     """
 
     def __init__(self, settings: UserSettings, now: float, excluded: tuple[str, ...]) -> None:
@@ -54,7 +53,8 @@ class UserPools(Generic[Client]):
         """True if the next update of entitlements must visit all pools, because resources were
         added to the cluster."""
         self._sampled: dict[User[Client], None] = {}
-        """Users with sub-users that may count with some weight because of use in the past."""
+        """Users whose sub-users may have a counted weight above 0, because of present or past
+        use."""
         self._clock = PoolClock(now)
         self._by_base: OrderedDict[Pool[str], None] = OrderedDict()
         """All pools, in order of the time at which their policies' phases begin."""
@@ -176,20 +176,20 @@ class UserPools(Generic[Client]):
         self._update(due, 0.0 if self._recount_due else _THRESHOLD)
 
     def _update(self, users: Iterable[User[Client]], threshold: float | None = None) -> None:
-        """Update the entitlements of sub-users of these users, and of users with outdated ones.
+        """Update outdated entitlements, and the counted weights of the sub-users of some users.
 
         Pools of ancestors come first, because they determine the entitlements of lower pools.
 
         Args:
-            users: Users with sub-users.
+            users: Users with sub-users, whose counted weights are updated.
             threshold: If the total counted weight of a pool changes by a smaller fraction, the pool
-                keeps its counted weights. None: all pools keep them.
+                keeps its counted weights. None: no counted weights are updated.
         """
         counting = dict.fromkeys(users if threshold is not None else ())
         outdated = self._sub_pools if self._all_outdated else self._outdated
         waiting = sorted({**counting, **outdated}, key=_depth, reverse=True)
         by_use = self._counts_for < math.inf
-        # A new user, or another weight, changes the entitlements of all siblings.
+        # A new user or a new weight changes the entitlements of all siblings.
         changed = {} if by_use else dict(self._outdated)
         self._outdated, self._all_outdated, self._recount_due = {}, False, False
         done = set[User[Client]]()

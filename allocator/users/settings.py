@@ -54,6 +54,9 @@ class UserSettings:
     keeps_accumulated_use: bool = False
     """Whether users whose accumulated use is nearest to a new user's are forgotten first, too. This
     matters for policies that rank by accumulated use."""
+    forgets_subtrees: bool = False
+    """Whether users above idle users count as idle, too, and are forgotten at the same time. If
+    false, only users without sub-users are idle."""
     scheduler: By = "master"
     """Source of the weights that the scheduler sends."""
     clients: str = "frameworks"

@@ -1,5 +1,6 @@
 """All users of a cluster: their allocations, commitments and weights, and their pools."""
 
+import math
 from collections.abc import Iterator, Mapping
 from copy import copy
 from typing import Generic, TypeAlias
@@ -31,6 +32,8 @@ Repeats: TypeAlias = Mapping[str, tuple[Quantities, Quantities]]
 cease to be repeated. Quantities are repeated if several clients of the user hold the same
 resources."""
 
+_SORT_AGAIN = 60.0
+"""Seconds between two sorts of idle users, if the first has not reduced them to the limit."""
 NO_REPEATS: Repeats = {}
 _NOTHING = Quantities()
 
@@ -54,6 +57,10 @@ class UserTree(Generic[Client]):
         self._export = MemoryExport(self._pools, self._absent, self._weights)
         self._known: dict[str, User[Client]] = {}
         self._idle_since: dict[str, float] = {}
+        self._sorted_at = -math.inf
+        """The time at which idle users were last sorted, because there were too many."""
+        self._unforgettable = 0
+        """Number of idle users beyond the limit after the last sort."""
         self._declared = {declared.name: declared for declared in settings.declared}
         self.pool: Pool[str] = self._pools.top
         """The pool of the top-level users."""
@@ -106,6 +113,7 @@ class UserTree(Generic[Client]):
                 self._update_named(user)
             self._idle_since.pop(parent.name, None)
             self._idle_since[name] = self.now
+            self._note_idle_above(user)
             self._pools.mark_outdated(parent)
         return user
 
@@ -182,9 +190,9 @@ class UserTree(Generic[Client]):
 
     def add(self, user: User[Client], client: Client) -> None:
         """Add a client to a user, with nothing allocated; the client does not want offers yet."""
-        self._idle_since.pop(user.name, None)
         self._idle_since.pop(user.leaf, None)
         user.clients.add(client)
+        self._count_client(user, 1)
         if user.sub_pool is not None and user.leaf not in user.sub_pool:
             user.sub_pool.add(user.leaf)
             commitments, rest = self._absent.commitments_of(user.leaf)
@@ -196,6 +204,7 @@ class UserTree(Generic[Client]):
         """Forget a client that holds no resources."""
         self.set_wanting(user, client, wanting=False)
         user.clients.remove(client)
+        self._count_client(user, -1)
         self._demands.discard(user, client)
         self._note_idle(user)
 
@@ -541,24 +550,12 @@ class UserTree(Generic[Client]):
     def forget_idle(self) -> None:
         """Forget undeclared users that have been idle for `forget_after` seconds.
 
-        Users with commitments are kept. If more users than `idle_users` are idle, the
-        surplus is forgotten earlier.
+        Users with commitments are kept, and so are the users above them. If more users than
+        `idle_users` are idle, the surplus is forgotten earlier.
         """
         if self._absent.forget_faded():
             self._export.mark_all_changed()
-        latest = self.now - self._settings.forget_after
-        idle = [name for name, since in self._idle_since.items() if since <= latest]
-        limit = self._settings.idle_users
-        if len(self._idle_since) - len(idle) > limit:
-            begins = dict[int, float]()
-            order = sorted(self._idle_since, key=lambda name: self._idle_key(name, latest, begins))
-            idle = order[: len(order) - limit]
-        kept = {name for name in idle if self._weights.keeps(name)}  # named users
-        for name in kept:
-            del self._idle_since[name]
-        # All commitments are read before the first removal, which would have them recomputed.
-        removable = [name for name in idle if name not in kept and self._is_decayed(name)]
-        for name in removable:
+        for name in self._removable(self._outdated_idle()):
             if name not in self._idle_since:
                 continue  # removed with the last sub-user of the same user
             user = self._known.get(name)
@@ -566,6 +563,67 @@ class UserTree(Generic[Client]):
                 self._forget_leaf(self._known[name[:-2]])
             else:
                 self._remove(user)
+        if self._sorted_at == self.now:
+            self._unforgettable = max(len(self._idle_since) - self._settings.idle_users, 0)
+
+    def _outdated_idle(self) -> list[str]:
+        """Return idle users and virtual leaves to forget: long idle, or more than `idle_users`."""
+        latest = self.now - self._settings.forget_after
+        idle = [name for name, since in self._idle_since.items() if since <= latest]
+        surplus = len(self._idle_since) - len(idle) - self._settings.idle_users
+        if surplus > 0 and self._must_sort(surplus):
+            self._sorted_at = self.now
+            return self._first_to_forget(latest)
+        return idle
+
+    def _removable(self, idle: list[str]) -> Mapping[str, None]:
+        """Return the removable users and virtual leaves among idle users, sub-users first.
+
+        Named users are no longer recorded as idle. The caller removes users afterwards, because
+        each removal makes the next read of commitments slow.
+        """
+        if self._settings.forgets_subtrees:
+            idle.sort(key=lambda name: name.count("/"), reverse=True)
+        removable = dict[str, None]()
+        for name in idle:
+            if self._weights.keeps(name):
+                del self._idle_since[name]
+            elif self._is_alone(name, removable) and self._is_decayed(name):
+                removable[name] = None
+        return removable
+
+    def _must_sort(self, surplus: int) -> bool:
+        """Return whether to sort idle users, because there are `surplus` more than the limit.
+
+        If users could not be forgotten at the last sort, for example because of their commitments,
+        the next sort waits for a minute, or for more users.
+        """
+        if not self._settings.forgets_subtrees or not self._unforgettable:
+            return True
+        grown = surplus > self._unforgettable + self._settings.idle_users // 20
+        return grown or self.now >= self._sorted_at + _SORT_AGAIN
+
+    def _first_to_forget(self, latest: float) -> list[str]:
+        """Return idle users to forget so that no more than `idle_users` remain.
+
+        If whole subtrees are forgotten, a twentieth of the limit is forgotten in advance. All idle
+        users would otherwise be sorted at each tick in which a user becomes idle.
+
+        Args:
+            latest: Users that have been idle since this time or earlier, in seconds, come first.
+        """
+        begins = dict[int, float]()
+        order = sorted(self._idle_since, key=lambda name: self._idle_key(name, latest, begins))
+        limit = self._settings.idle_users
+        if self._settings.forgets_subtrees:
+            limit -= limit // 20
+        return order[: len(order) - limit]
+
+    def _is_alone(self, name: str, removable: Mapping[str, None]) -> bool:
+        """Return whether all members of the pool below a user or virtual leaf are removable."""
+        user = self._known.get(name)
+        members = () if user is None or user.sub_pool is None else user.sub_pool.users()
+        return all(member in removable for member in members)
 
     def _idle_key(
         self, name: str, latest: float, begins: dict[int, float]
@@ -667,7 +725,8 @@ class UserTree(Generic[Client]):
         if parent is not self._root and not parent.children:
             self._pools.end(parent)
             self._idle_since.pop(parent.leaf, None)
-            self._note_idle(parent)
+            if parent.name not in self._idle_since:
+                self._note_idle(parent)
         self._pools.mark_outdated(parent)
 
     def _forget_leaf(self, user: User[Client]) -> None:
@@ -685,6 +744,25 @@ class UserTree(Generic[Client]):
             self._idle_since[user.name] = self.now
         elif user.sub_pool is not None and user.leaf in user.sub_pool:
             self._idle_since[user.leaf] = self.now
+        self._note_idle_above(user)
+
+    def _note_idle_above(self, user: User[Client]) -> None:
+        """Record a user and its ancestors as idle from now on, up to the first with a client.
+
+        Only if whole subtrees are forgotten at one time.
+        """
+        while (
+            self._settings.forgets_subtrees and user.parent is not None and not user.total_clients
+        ):
+            self._idle_since[user.name] = self.now
+            user = user.parent
+
+    def _count_client(self, user: User[Client], number: int) -> None:
+        """Add a number to the client counts of a user and its ancestors, which are not idle."""
+        while user.parent is not None:
+            self._idle_since.pop(user.name, None)
+            user.total_clients += number
+            user = user.parent
 
     def _is_current(self, boost: Boost | None) -> bool:
         return boost is not None and boost.until > self.now

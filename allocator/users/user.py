@@ -47,6 +47,7 @@ class User(Generic[Client]):
         "parent",
         "sub_pool",
         "tasks",
+        "total_clients",
     )
 
     def __init__(
@@ -68,6 +69,8 @@ class User(Generic[Client]):
         """The largest demand of each resource among the tasks of the user's own clients."""
         self.all = Largest()
         """The largest demand of each resource among the tasks of the user and its descendants."""
+        self.total_clients = 0
+        """Number of clients of the user and its descendants."""
         self.ancestry: tuple[str, ...] = () if parent is None else (name, *parent.ancestry)
         """Names of the user and its ancestors, the user first; empty for the root."""
 
@@ -75,6 +78,7 @@ class User(Generic[Client]):
         """Return a copy below another parent, without sub-users. It shares all other state."""
         forked = User(self.name, parent, self.clients)
         forked.tasks, forked.own_demand, forked.all = self.tasks, self.own_demand, self.all
+        forked.total_clients = self.total_clients
         return forked
 
     @property

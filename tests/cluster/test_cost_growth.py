@@ -5,6 +5,7 @@ names the objects whose number grows: roles, frameworks or agents.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TypeAlias
 
 import pytest
@@ -15,9 +16,11 @@ from allocator.contract import mesos_pb2 as mesos
 from allocator.contract import operator_pb2 as operator
 from allocator.fairness import policies
 from allocator.users.memory import Boost
+from allocator.users.pools import LOOK
 from allocator.users.settings import UserSettings
 from allocator.users.weights import Weights
-from tests.cluster.master_side import SECOND, START_NS, MasterSide, agent_call
+from tests.cluster.master_side import SECOND, START_NS, MasterSide, agent_call, resources
+from tests.cluster.test_entitlements import running
 from tests.cluster.test_placements import info
 from tests.counted import counted
 
@@ -268,3 +271,56 @@ def test_boosts_that_end_singly_cost_in_proportion_to_their_number() -> None:
         return counted(end_all)
 
     assert steps(400) < 5 * steps(100)
+
+
+def with_idle_roles(policy: str, number: int) -> MasterSide:
+    """Return a cluster with frameworks in roles of four levels, which want and hold nothing.
+
+    Ten other frameworks use resources.
+    """
+    made = MasterSide(policy, POLICIES[policy])
+    made.settings = replace(made.settings, counts_for=4.0, exact_ties=False)
+    made.options.tells_running = True
+    made.engine = Engine(made.settings)
+    message = snapshot([*flat(10), *(said(f"f{10 + n}", [f"i{n}/b/c/d"]) for n in range(number))])
+    for n, framework in enumerate(message.frameworks[10:]):
+        framework.suppressed_roles.append(f"i{n}/b/c/d")
+    held = {f"f{n}": resources("cpus:2", f"r{n}") for n in range(10)}
+    message.agents.append(running("used", "cpus:40;mem:100", held))
+    made.restore(message)
+    assert len(made.engine.users()) == 10 + 4 * number
+    for _ in range(3):
+        made.tick(LOOK)
+    return made
+
+
+def an_event(made: MasterSide) -> Work:
+    return lambda: made.send(contract.SuppressOffers(framework_id="f1"))
+
+
+def a_new_role(made: MasterSide) -> Work:
+    return lambda: made.add_framework("new", "x/y/z", suppressed=["x/y/z"])
+
+
+def a_tick_with_a_sample(made: MasterSide) -> Work:
+    return lambda: made.tick(LOOK)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize(
+    ("work", "calls"), [(an_event, 0), (a_new_role, 2), (a_tick_with_a_sample, 5)]
+)
+def test_idle_roles_of_several_levels_cost_other_events_almost_nothing(
+    work: Callable[[MasterSide], Work], calls: int, policy: str
+) -> None:
+    """Each idle role costs at most this number of calls, and its inner levels cost none."""
+
+    def cost(number: int) -> int:
+        made = with_idle_roles(policy, number)
+        made.wait(1.0)
+        return counted(work(made))
+
+    cost(4 * FEW)  # fills the caches
+    few, many, most = (cost(n * FEW) for n in (1, 2, 4))
+    assert many - few <= calls * FEW + 5
+    assert most - many <= calls * 2 * FEW + 5

@@ -1,12 +1,16 @@
 """The tree of users compared with a plain computation of the order."""
 
 from collections import Counter
+from collections.abc import Iterable
+from dataclasses import replace
+from random import Random
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allocator.cluster.frameworks.framework import Client
+from allocator.cluster.input.limits import Limits
 from allocator.cluster.settings import EngineSettings
 from allocator.cluster.users import Users
 from allocator.fairness import policies
@@ -15,6 +19,7 @@ from allocator.fairness.pool import Pool
 from allocator.fairness.quantities import Quantities
 from allocator.users.memory import Memory, RememberedUser
 from allocator.users.settings import DeclaredUser
+from allocator.users.tree import UserTree
 from tests.cluster.master_side import MasterSide
 from tests.cluster.one_by_one import order
 from tests.counted import counted
@@ -312,3 +317,124 @@ def test_a_role_that_gets_its_first_sub_role_costs_the_same_with_any_number_of_o
         return counted(lambda: [join(users, f"r{index}/b") for index in range(5)])
 
     assert work(200) == pytest.approx(work(50), rel=0.05)
+
+
+LIMIT = 40
+SUBTREES = replace(DRF, forgets_subtrees=True, limits=Limits(idle_users=LIMIT))
+
+
+def without_clients(users: UserTree[Client], joined: Iterable[Client]) -> list[str]:
+    """Return the users of all levels that have no client, and no client below."""
+    leaves = [f"{client.role}/." for client in joined]
+    return [
+        name
+        for name in users.names()
+        if name not in leaves and not any(leaf.startswith(f"{name}/") for leaf in leaves)
+    ]
+
+
+@pytest.mark.parametrize("levels", [1, 4, 32])
+def test_names_of_all_levels_count_for_the_limit_of_idle_users(levels: int) -> None:
+    users = new_users(SUBTREES)
+    for number in range(200):
+        role = "/".join([f"r{number}", *"x" * (levels - 1)])
+        users.remove(users.get(role), join(users, role))
+        users.advance(users.now + 1.0)
+        users.forget_idle()
+        assert len(users.names()) <= LIMIT
+    assert len(users.names()) > LIMIT - LIMIT // 20 - levels
+
+
+def test_under_former_event_logs_only_the_lowest_level_counts_for_the_limit() -> None:
+    users = new_users(replace(SUBTREES, forgets_subtrees=False))
+    for number in range(200):
+        role = "/".join([f"r{number}", *"x" * 31])
+        users.remove(users.get(role), join(users, role))
+        users.advance(users.now + 1.0)
+        users.forget_idle()
+    assert len(users.names()) > 25 * LIMIT
+
+
+@pytest.mark.parametrize("subtrees", [True, False])
+def test_a_branch_without_clients_is_forgotten_with_its_last_user(*, subtrees: bool) -> None:
+    users = new_users(replace(DRF, forget_after=100.0, forgets_subtrees=subtrees))
+    kept = join(users, "a/x")
+    for role in ("a/b/c/d", "e/f/g"):
+        users.remove(users.get(role), join(users, role))
+    users.advance(users.now + 100.0)
+    users.forget_idle()
+    known = ["a", "a/x"] if subtrees else ["a", "a/b", "a/b/c", "a/x", "e", "e/f"]
+    assert sorted(users.names()) == known
+    users.remove(users.get("a/x"), kept)
+    users.advance(users.now + 99.0)
+    users.forget_idle()
+    assert "a/x" in users
+    users.advance(users.now + 1.0)
+    users.forget_idle()
+    assert ("a" in users) is not subtrees
+
+
+def test_a_branch_stays_known_while_a_user_below_has_commitments_or_a_name() -> None:
+    users = new_users(replace(SDRF, forget_after=10.0, forgets_subtrees=True))
+    for role in ("a/b/c", "d/e", "f/g"):
+        users.remove(users.get(role), join(users, role))
+    users.set_commitments("a/b", {"cpus": 0.5}, 0.0)
+    users.order_weight("d/e", 2.0)
+    users.advance(users.now + 10.0)
+    users.forget_idle()
+    assert users.names() == ["a", "d", "a/b", "d/e"]
+    users.advance(users.now + 20 * HALF_LIFE)
+    users.order_weight("d/e", None)
+    users.forget_idle()
+    assert users.names() == ["d", "d/e"]
+    users.advance(users.now + 10.0)
+    users.forget_idle()
+    assert users.names() == []
+
+
+@given(st.randoms(use_true_random=False))
+@settings(deadline=None)
+def test_no_more_users_than_the_limit_are_idle_after_any_changes(chance: Random) -> None:
+    users = new_users(replace(SUBTREES, limits=Limits(idle_users=5), forget_after=50.0))
+    joined: dict[Client, None] = {}
+    for number in range(60):
+        role = "/".join(chance.choices("abc", k=chance.randint(1, 4)))
+        client = Client(role, f"f{number}")
+        if chance.random() < 0.6:
+            users.add(users.get(role), client)
+            joined[client] = None
+        elif joined:
+            client = chance.choice(list(joined))
+            users.remove(users.get(client.role), client)
+            del joined[client]
+        tree: UserTree[Client] = users.fork() if number % 10 == 0 else users
+        tree.advance(users.now + chance.choice([0.0, 1.0, 20.0]))
+        tree.forget_idle()
+        assert len(without_clients(tree, joined)) <= 5
+        assert all(client.role in tree for client in joined)
+
+
+def test_idle_users_are_not_sorted_at_each_tick() -> None:
+    limit = 400
+    users = new_users(replace(SUBTREES, limits=Limits(idle_users=limit)))
+    costs = []
+    for number in range(limit + 100):
+        users.remove(users.get(f"r{number}"), join(users, f"r{number}"))
+        users.advance(users.now + 1.0)
+        costs.append(counted(users.forget_idle))
+    assert sum(cost > limit for cost in costs) == 5, "once for each twentieth of the limit"
+
+
+def test_idle_users_with_commitments_beyond_the_limit_are_not_sorted_at_each_tick() -> None:
+    users = new_users(replace(SDRF, forgets_subtrees=True, limits=Limits(idle_users=10)))
+    roles = [f"r{number}" for number in range(400)]
+    for role in roles:
+        users.remove(users.get(role), join(users, role))
+    for role in roles:
+        users.set_commitments(role, {"cpus": 0.5}, 0.0)
+    costs = []
+    for _ in range(100):
+        users.advance(users.now + 1.0)
+        costs.append(counted(users.forget_idle))
+    assert len(users.names()) == 400
+    assert sum(cost > 400 for cost in costs) == 2, "once a minute"

@@ -67,5 +67,5 @@ class Limits:
     """Bytes of one resource; if `entries` is set, also of the resources of a request, and of an
     operation. A range of every second port takes a tenth of the default."""
     idle_users: int = 10_000
-    """Users without frameworks and commitments that stay known. Beyond the limit, users with the
-    least mean use are forgotten early; among equals, the longest idle."""
+    """Users without frameworks and commitments that stay known, at all levels. Beyond the limit,
+    users with the least mean use are forgotten early; among equals, the longest idle."""
