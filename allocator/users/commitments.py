@@ -173,8 +173,7 @@ class MemoryExport:
         """
         pools = list(self._pools)
         changed = [pool.take_diverted() for pool in pools]
-        complete = self._all_changed or None in changed
-        self._all_changed = False
+        complete, self._all_changed = self._all_changed, False
         trajectories = {
             user: self._trajectory(pool, user)
             for pool, users in zip(pools, changed, strict=True)

@@ -732,6 +732,7 @@ class UserTree(Generic[Client]):
     def _forget_leaf(self, user: User[Client]) -> None:
         """Remove a user's virtual leaf, because the user has no clients of its own any more."""
         assert user.sub_pool is not None
+        self._export.mark_all_changed()
         del self._idle_since[user.leaf]
         user.sub_pool.remove(user.leaf)
         self._pools.mark_outdated(user)

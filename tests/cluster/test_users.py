@@ -438,3 +438,26 @@ def test_idle_users_with_commitments_beyond_the_limit_are_not_sorted_at_each_tic
         costs.append(counted(users.forget_idle))
     assert len(users.names()) == 400
     assert sum(cost > 400 for cost in costs) == 2, "once a minute"
+
+
+def test_a_new_branch_is_the_only_change_for_the_store() -> None:
+    users = new_users(replace(SUBTREES, counts_for=4.0))
+    for number in range(20):
+        join(users, f"r{number}/b")
+    users.changes()
+    join(users, "new/b")
+    changes = users.changes()
+    assert not changes.complete
+    assert set(changes.courses) == {"new", "new/b"}
+
+
+def test_the_store_forgets_a_virtual_leaf_with_the_tree() -> None:
+    users = new_users(replace(SUBTREES, forget_after=10.0))
+    join(users, "a/b")
+    users.remove(users.get("a"), join(users, "a"))
+    assert "a/." in users.changes().courses
+    users.advance(users.now + 10.0)
+    users.forget_idle()
+    changes = users.changes()
+    assert changes.complete
+    assert set(changes.courses) == {"a", "a/b"}
