@@ -74,9 +74,10 @@ class EngineSettings:
     """Whether a shared volume counts once for a user, not once for each of its clients. Event
     logs without this setting mean false."""
     keeps_accumulated_use: bool = False
-    """Whether, beyond `limits.idle_users`, users whose accumulated use is nearest to a new user's
-    are forgotten first. If false, policies that rank by accumulated use forget the longest idle.
-    Event logs without this setting mean false."""
+    """Whether users' accumulated use outlives snapshots and restarts. Beyond `limits.idle_users`,
+    users whose accumulated use is nearest to a new user's are then forgotten first. If false,
+    policies that rank by accumulated use forget the longest idle, and begin at zero after each
+    snapshot. Event logs without this setting mean false."""
     forgets_subtrees: bool = False
     """Whether roles above idle roles count for `limits.idle_users`, and are forgotten at the same
     time. If false, only roles without sub-roles are idle. Event logs without this setting mean

@@ -5,6 +5,8 @@ LARGEST_WEIGHT = 1e6
 """With weights in this range, no sum, share or priority overflows, with any number of users."""
 LARGEST_COMMITMENT = 1e9
 """Fraction of the capacity. Real use cannot make a larger commitment."""
+LARGEST_ACCUMULATED_USE = 1e18
+"""Fraction of the capacity times seconds. Real use cannot accumulate to more."""
 
 
 def in_range(user: object, weight: float) -> float:

@@ -441,6 +441,8 @@ class Pool(Generic[User]):
         """
         account = self._account(user)
         self.finish_rating()
+        if user in self._changed:
+            self._parameters.rate(account)
         return account.cumulative_at(self._clock.now) / account.weight
 
     def newcomers_use(self) -> float:
@@ -1189,3 +1191,26 @@ class Pool(Generic[User]):
     def _phase(self) -> float:
         """Return the policy's phase (seconds, or −e^(−t/τ)) at the pool's present time."""
         return self.policy.phase(self._clock.now - self._base)
+
+
+def restore_accumulated_use(
+    pool: Pool[User], amounts: Mapping[User, float], newcomers: Collection[User] = ()
+) -> None:
+    """Set the accumulated use of users, for example as saved from a former pool.
+
+    Args:
+        pool: The users' pool.
+        amounts: By known user, the integral of its use over time in share × seconds, not divided by
+            its weight.
+        newcomers: Known users that begin as new users, who join the users of `amounts`.
+
+    Raises:
+        KeyError: a user is not known.
+    """
+    pool._accrue_all()  # noqa: SLF001 - of this module
+    accounts = pool.accounts()
+    restored = [accounts[user] for user in amounts]
+    for account, amount in zip(restored, amounts.values(), strict=True):
+        account.cumulative = amount
+    for user in newcomers:
+        pool.policy.welcome(accounts[user], restored)

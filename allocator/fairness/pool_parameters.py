@@ -13,7 +13,7 @@ from allocator.compilation import mypyc_attr
 from allocator.fairness.account import ANY, Account
 from allocator.fairness.counting import CountedUser, counted_weight
 from allocator.fairness.machines import Machines
-from allocator.fairness.policies.policy import KeyPolicy, Policy
+from allocator.fairness.policies.policy import KeyPolicy, Policy, accumulates
 from allocator.fairness.quantities import Quantities
 
 User = TypeVar("User", bound=Hashable)
@@ -52,7 +52,7 @@ class PoolParameters(Generic[User]):
         self._charges_by_resource = (
             self.counts_by_use and type(policy).free_of_charge is Policy.free_of_charge
         )
-        self._adds_up = type(policy).rate_of_use is not Policy.rate_of_use
+        self._accumulates = accumulates(policy)
         self.remembers = not isinstance(policy, KeyPolicy)
         """Whether priorities may depend on earlier allocations."""
         self.tau = policy.tau
@@ -223,7 +223,7 @@ class PoolParameters(Generic[User]):
                 account.owe_by_resource()
         else:
             account.measured = measured
-        if self._adds_up:
+        if self._accumulates:
             account.rate_of_use = self._policy.rate_of_use(account)
 
     def _amounts_that_count(self) -> list[tuple[str, int]]:

@@ -47,6 +47,7 @@ class StateSettings:
             tree=self.user_key == "tree",
             counts_for=None if math.isinf(self.counts_for) else self.counts_for,
             forget_after=self.forget_after,
+            keeps_accumulated_use=True,
             scheduler="slurm",
             clients="jobs",
         )

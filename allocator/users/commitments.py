@@ -3,15 +3,23 @@
 A virtual leaf, `USER/.`, represents the clients of a user that has sub-users.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from typing import Any
 
 from allocator.cooperative import Cooperative
+from allocator.fairness.account import Account
 from allocator.fairness.bounds import LARGEST_COMMITMENT
 from allocator.fairness.commitment import decayed
 from allocator.fairness.pool import Pool
 from allocator.fairness.standing import Standing
-from allocator.users.memory import Memory, MemoryChanges, RememberedUser, StoredTrajectory
+from allocator.users.memory import (
+    NO_USE,
+    AccumulatedUse,
+    Memory,
+    MemoryChanges,
+    RememberedUser,
+    StoredTrajectory,
+)
 from allocator.users.pools import UserPools
 from allocator.users.weights import Weights
 
@@ -35,15 +43,25 @@ class AbsentUsers:
     def __contains__(self, name: object) -> bool:
         return name in self._stored
 
-    def put(self, name: str, commitments: Mapping[str, float], rest: float) -> None:
+    def put(
+        self,
+        name: str,
+        commitments: Mapping[str, float],
+        rest: float,
+        accumulated: AccumulatedUse = NO_USE,
+    ) -> None:
         """Store the current commitments of a virtual leaf that does not exist.
 
         Args:
             name: The virtual leaf.
             commitments: Commitments by resource, as fractions of the capacity.
             rest: Commitment of every resource that `commitments` does not name.
+            accumulated: Accumulated use.
         """
-        self._stored[name] = self._pools.now, RememberedUser(commitments, others=rest)
+        self._stored[name] = (
+            self._pools.now,
+            RememberedUser(commitments, others=rest, accumulated=accumulated),
+        )
 
     def discard(self, name: str) -> None:
         """Remove the stored commitments of a virtual leaf.
@@ -61,18 +79,32 @@ class AbsentUsers:
         since, remembered = self._stored.get(name, (self._pools.now, RememberedUser()))
         return commitments_after(remembered, {}, self._pools.now - since, self._pools.tau)
 
+    def accumulated_use_of(self, name: str) -> AccumulatedUse:
+        """Return a virtual leaf's accumulated use; zero if the leaf is unknown."""
+        _, remembered = self._stored.get(name, (0.0, RememberedUser()))
+        return remembered.accumulated
+
     def trajectory(self, name: str) -> StoredTrajectory:
         """Return the commitments of a stored virtual leaf as functions of time."""
         since, remembered = self._stored[name]
         return StoredTrajectory(since, self._pools.tau, remembered)
 
-    def forget_faded(self) -> bool:
+    def forget_faded(self, known: Container[str]) -> bool:
         """Forget leaves whose commitments have decayed to almost zero.
+
+        Args:
+            known: Known users whose leaves have accumulated use, which does not decay. Their leaves
+                are kept.
 
         Returns:
             True if a leaf was forgotten.
         """
-        faded = [name for name in self if not is_significant(*self.commitments_of(name))]
+        faded = [
+            name
+            for name in self
+            if not is_significant(*self.commitments_of(name))
+            and name.removesuffix("/.") not in known
+        ]
         for name in faded:
             del self._stored[name]
         return bool(faded)
@@ -125,10 +157,25 @@ def _bounded(commitments: Mapping[str, float]) -> dict[str, float]:
 
 
 class MemoryExport:
-    """Exports commitments and operators' weights for the store, without changing the users."""
+    """Exports commitments and operators' weights for the store, without changing the users.
 
-    def __init__(self, pools: UserPools[Any], absent: AbsentUsers, weights: Weights) -> None:
+    Args:
+        pools: The pools of the users.
+        absent: Stored commitments of absent virtual leaves.
+        weights: The users' weights.
+        keeps_accumulated_use: Whether accumulated use is exported, too.
+    """
+
+    def __init__(
+        self,
+        pools: UserPools[Any],
+        absent: AbsentUsers,
+        weights: Weights,
+        *,
+        keeps_accumulated_use: bool,
+    ) -> None:
         self._pools = pools
+        self._keeps_accumulated_use = keeps_accumulated_use
         self._absent = absent
         self._weights = weights
         self._all_changed = True
@@ -146,7 +193,12 @@ class MemoryExport:
         Generator for cooperative steps. Users must not change until the generator is exhausted.
         """
         absent = {name: self._absent.commitments_of(name) for name in self._absent}
-        users = {name: RememberedUser(named, others=rest) for name, (named, rest) in absent.items()}
+        users = {
+            name: RememberedUser(
+                named, others=rest, accumulated=self._absent.accumulated_use_of(name)
+            )
+            for name, (named, rest) in absent.items()
+        }
         for pool in self._pools:
             snapshot, standings = pool.still(), list[Standing[str]]()
             for standing in snapshot.standings_at(snapshot.now):
@@ -160,6 +212,7 @@ class MemoryExport:
                     weight=self._weights.ordered(standing.user),
                     boost=self._weights.boost(standing.user),
                     mean_use=snapshot.accounts[standing.user].mean_use,
+                    accumulated=self._accumulated(snapshot.accounts[standing.user], snapshot.now),
                 )
         return Memory(time=self._pools.now, tau=self._pools.tau, users=users)
 
@@ -191,8 +244,20 @@ class MemoryExport:
             user: A user or virtual leaf.
         """
         since, commitments, overuse, inherited = pool.course(user)
-        weight, boost = self._weights.ordered(user), self._weights.boost(user)
-        remembered = RememberedUser(commitments, overuse, inherited, weight, boost)
+        remembered = RememberedUser(
+            commitments,
+            overuse,
+            inherited,
+            weight=self._weights.ordered(user),
+            boost=self._weights.boost(user),
+            accumulated=self._accumulated(pool.accounts()[user], since),
+        )
         amounts = (*commitments.values(), *overuse.values(), inherited)
-        needed = any(amounts) or self._weights.keeps(user)
+        needed = any(amounts) or self._weights.keeps(user) or self._keeps_accumulated_use
         return StoredTrajectory(since, self._pools.tau, remembered, needed)
+
+    def _accumulated(self, account: Account, when: float) -> AccumulatedUse:
+        """Return a user's accumulated use at a time in seconds; zero if it is not exported."""
+        if not self._keeps_accumulated_use:
+            return NO_USE
+        return AccumulatedUse(account.cumulative_at(when), account.rate_of_use)

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from allocator.fairness.bounds import LARGEST_ACCUMULATED_USE
 from allocator.fairness.commitment import decayed
 
 
@@ -15,9 +16,26 @@ class Boost(NamedTuple):
     """The end of the boost by the scheduler's clock, in seconds since the Unix epoch."""
 
 
+class AccumulatedUse(NamedTuple):
+    """Use that a user has accumulated over all time, for policies that rank by accumulated use."""
+
+    amount: float = 0.0
+    """Integral of a share over time, in share × seconds."""
+    rate: float = 0.0
+    """Increase of `amount` per second, until the user's allocation changes."""
+
+    def after(self, elapsed: float) -> "AccumulatedUse":
+        """Return the accumulated use after `elapsed` seconds with an unchanged allocation."""
+        amount = self.amount + self.rate * max(elapsed, 0.0)
+        return AccumulatedUse(min(amount, LARGEST_ACCUMULATED_USE), self.rate)
+
+
+NO_USE = AccumulatedUse()
+
+
 @dataclass(frozen=True, slots=True)
 class RememberedUser:
-    """One user's state at one time: commitments, weights, and average use of resources."""
+    """One user's state at one time: commitments, weights, and use of resources."""
 
     commitments: Mapping[str, float] = field(default_factory=dict)
     """Commitments by resource, as fractions of the cluster."""
@@ -32,6 +50,8 @@ class RememberedUser:
     """Temporary weight set by an operator's command; None without a command."""
     mean_use: Mapping[str, float] = field(default_factory=dict)
     """Average shares of used resources, by resource. They survive a snapshot, but no restart."""
+    accumulated: AccumulatedUse = NO_USE
+    """Use over all time. Zero under policies that do not rank by accumulated use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +73,10 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class StoredTrajectory:
-    """A user's commitments as functions of time, as long as the user's allocation is constant.
+    """A user's commitments and accumulated use as functions of time.
 
-    The functions are those of the SDRF paper (Eq. 12).
+    They hold as long as the allocation is constant. The functions of commitments are those of the
+    SDRF paper (Eq. 12).
     """
 
     since: float
@@ -77,7 +98,12 @@ class StoredTrajectory:
             instant: The time, in seconds since the Unix epoch.
         """
         elapsed, remembered = instant - self.since, self.remembered
-        if self.tau is None or elapsed <= 0.0:
+        if elapsed <= 0.0:
+            return remembered
+        if any(remembered.accumulated):
+            accumulated = remembered.accumulated.after(elapsed)
+            remembered = replace(remembered, accumulated=accumulated)
+        if self.tau is None:
             return remembered
         commitments = {
             name: decayed(commitment, remembered.overuse.get(name, 0.0), elapsed, self.tau)

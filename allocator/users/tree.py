@@ -11,7 +11,8 @@ from allocator.fairness.bounds import LARGEST_WEIGHT, LEAST_WEIGHT
 from allocator.fairness.commitment import decayed
 from allocator.fairness.framework_sorter import FrameworkSorter
 from allocator.fairness.metering import AccountCheckpoint, Meter
-from allocator.fairness.pool import Pool
+from allocator.fairness.policies.policy import accumulates
+from allocator.fairness.pool import Pool, restore_accumulated_use
 from allocator.fairness.quantities import Quantities
 from allocator.fairness.standing import Standing
 from allocator.users.commitments import (
@@ -21,7 +22,13 @@ from allocator.users.commitments import (
     commitments_after,
     is_significant,
 )
-from allocator.users.memory import Boost, Memory, MemoryChanges, RememberedUser
+from allocator.users.memory import (
+    AccumulatedUse,
+    Boost,
+    Memory,
+    MemoryChanges,
+    RememberedUser,
+)
 from allocator.users.pools import UserDemands, UserPools
 from allocator.users.settings import UserSettings
 from allocator.users.user import Client, User, UserTask
@@ -54,7 +61,7 @@ class UserTree(Generic[Client]):
         self._demands = UserDemands(settings, self._pools)
         self._absent = AbsentUsers(self._pools)
         self._weights = Weights(settings)
-        self._export = MemoryExport(self._pools, self._absent, self._weights)
+        self._export = self._new_export()
         self._known: dict[str, User[Client]] = {}
         self._idle_since: dict[str, float] = {}
         self._sorted_at = -math.inf
@@ -83,7 +90,7 @@ class UserTree(Generic[Client]):
         tree._root, tree.pool = tree._pools.root, tree._pools.top
         tree._demands = UserDemands(self._settings, tree._pools)
         tree._absent = AbsentUsers(tree._pools)
-        tree._export = MemoryExport(tree._pools, tree._absent, tree._weights)
+        tree._export = tree._new_export()
         tree._idle_since = dict(self._idle_since)
         tree._known = {}
         remaining = list(tree._root.children.values())
@@ -197,6 +204,7 @@ class UserTree(Generic[Client]):
             user.sub_pool.add(user.leaf)
             commitments, rest = self._absent.commitments_of(user.leaf)
             user.sub_pool.set_commitment(user.leaf, commitments, others=rest)
+            self._restore_leaf_use(user.sub_pool, user.leaf)
             self._absent.discard(user.leaf)
             self._pools.mark_outdated(user)
 
@@ -480,7 +488,7 @@ class UserTree(Generic[Client]):
         Commitments are advanced from the time of storage to now: they grow with over-use, and
         decay. The assumed over-use is the smaller of the stored and the current over-use. The
         result is exact if nothing changed in between. Otherwise the commitments may be too small,
-        in the users' favour.
+        in the users' favour. The same holds for accumulated use and its rate.
 
         Args:
             memory: The stored state, as returned by `memory`.
@@ -495,16 +503,20 @@ class UserTree(Generic[Client]):
         self.update_entitlements()
         elapsed = max(self.now - memory.time, 0.0) if memory.time else 0.0
         present = {
-            user: dict(account.overuse)
+            user: (dict(account.overuse), account.rate_of_use)
             for pool in self._pools
             for user, account in pool.still().accounts.items()
         }
         if self._settings.policy.tau is None:
             self._pools.set_decay(memory.tau)
         tau = self._pools.tau if memory.tau is None else memory.tau
+        accumulated = dict[str, AccumulatedUse]()
         for name, remembered in self._within_depth(memory.users):
             yield
-            commitments, rest = commitments_after(remembered, present.get(name, {}), elapsed, tau)
+            overuse, rate = present.get(name, ({}, 0.0))
+            commitments, rest = commitments_after(remembered, overuse, elapsed, tau)
+            amount, former_rate = remembered.accumulated
+            accumulated[name] = AccumulatedUse(amount, min(former_rate, rate)).after(elapsed)
             mean_use = remembered.mean_use
             if tau is not None:
                 mean_use = {
@@ -517,17 +529,17 @@ class UserTree(Generic[Client]):
                 if user is not None and user.sub_pool is not None and name in user.sub_pool:
                     user.sub_pool.set_commitment(name, commitments, others=rest)
                     user.sub_pool.set_mean_use(name, mean_use)
-                elif is_significant(commitments, rest):
-                    self._absent.put(name, commitments, rest)
+                elif is_significant(commitments, rest) or self._keeps_accumulated_use:
+                    self._absent.put(name, commitments, rest, accumulated[name])
                 continue
-            if name not in self._known:
-                ordered = remembered.weight is not None or self._is_current(remembered.boost)
-                if not ordered and not is_significant(commitments, rest) and not used:
-                    continue
+            needed = used or is_significant(commitments, rest) or self._keeps_accumulated_use
+            if name not in self._known and not needed and not self._is_ordered(remembered):
+                continue
             siblings = self.get(name).siblings
             siblings.set_commitment(name, commitments, others=rest)
             siblings.set_mean_use(name, mean_use)
             self._restore_orders(name, remembered)
+        self._restore_use(accumulated)
 
     @property
     def look_is_due(self) -> bool:
@@ -550,10 +562,12 @@ class UserTree(Generic[Client]):
     def forget_idle(self) -> None:
         """Forget undeclared users that have been idle for `forget_after` seconds.
 
-        Users with commitments are kept, and so are the users above them. If more users than
-        `idle_users` are idle, the surplus is forgotten earlier.
+        Users with commitments are kept, and so are the users above them, and users with much more
+        accumulated use than a new user. If more users than `idle_users` are idle, the surplus is
+        forgotten earlier. Accumulated use does not decay, so it does not protect a user beyond
+        this limit.
         """
-        if self._absent.forget_faded():
+        if self._absent.forget_faded(self._known if self._keeps_accumulated_use else ()):
             self._export.mark_all_changed()
         for name in self._removable(self._outdated_idle()):
             if name not in self._idle_since:
@@ -569,11 +583,16 @@ class UserTree(Generic[Client]):
     def _outdated_idle(self) -> list[str]:
         """Return idle users and virtual leaves to forget: long idle, or more than `idle_users`."""
         latest = self.now - self._settings.forget_after
+        begins = dict[int, float]()
         idle = [name for name, since in self._idle_since.items() if since <= latest]
+        if self._keeps_accumulated_use:
+            gaining = {name for name in idle if self._would_gain(name, begins)}
+            self._idle_since.update(dict.fromkeys(gaining, self.now))  # considered again later
+            idle = [name for name in idle if name not in gaining]
         surplus = len(self._idle_since) - len(idle) - self._settings.idle_users
         if surplus > 0 and self._must_sort(surplus):
             self._sorted_at = self.now
-            return self._first_to_forget(latest)
+            return self._first_to_forget(latest, begins)
         return idle
 
     def _removable(self, idle: list[str]) -> Mapping[str, None]:
@@ -603,7 +622,7 @@ class UserTree(Generic[Client]):
         grown = surplus > self._unforgettable + self._settings.idle_users // 20
         return grown or self.now >= self._sorted_at + _SORT_AGAIN
 
-    def _first_to_forget(self, latest: float) -> list[str]:
+    def _first_to_forget(self, latest: float, begins: dict[int, float]) -> list[str]:
         """Return idle users to forget so that no more than `idle_users` remain.
 
         If whole subtrees are forgotten, a twentieth of the limit is forgotten in advance. All idle
@@ -611,8 +630,8 @@ class UserTree(Generic[Client]):
 
         Args:
             latest: Users that have been idle since this time or earlier, in seconds, come first.
+            begins: Accumulated use of a new user, by `id` of the pool. Missing values are added.
         """
-        begins = dict[int, float]()
         order = sorted(self._idle_since, key=lambda name: self._idle_key(name, latest, begins))
         limit = self._settings.idle_users
         if self._settings.forgets_subtrees:
@@ -643,12 +662,31 @@ class UserTree(Generic[Client]):
         pool = self._pool_of(name)
         assert pool is not None
         mean_use = max(pool.mean_use(name).values(), default=0.0)
-        if not self._settings.keeps_accumulated_use:
+        if not self._keeps_accumulated_use:
             return since > latest, mean_use, 0.0, since
+        return since > latest, mean_use, abs(self._use_beyond(name, begins)), since
+
+    def _use_beyond(self, name: str, begins: dict[int, float]) -> float:
+        """Return a user's accumulated use over its weight, minus that of a new user, in seconds.
+
+        Args:
+            name: A user or virtual leaf.
+            begins: Accumulated use of a new user, by `id` of the pool. Missing values are added.
+        """
+        pool = self._pool_of(name)
+        assert pool is not None
         if id(pool) not in begins:
             begins[id(pool)] = pool.newcomers_use()
-        distance = abs(pool.accumulated_use(name) - begins[id(pool)])
-        return since > latest, mean_use, distance, since
+        return pool.accumulated_use(name) - begins[id(pool)]
+
+    def _would_gain(self, name: str, begins: dict[int, float]) -> bool:
+        """Return whether an idle user would gain if it were forgotten and came back as a new user.
+
+        Its accumulated use then exceeds that of a new user by more than a negligible share during
+        `forget_after`.
+        """
+        negligible = NEGLIGIBLE_COMMITMENT * self._settings.forget_after
+        return self._use_beyond(name, begins) > negligible
 
     def _is_decayed(self, name: str) -> bool:
         """Return whether the commitments of a user or leaf have decayed to almost zero."""
@@ -704,6 +742,7 @@ class UserTree(Generic[Client]):
             below.add(user.leaf)
             below.set_commitment(user.leaf, commitments, others=rest)
             below.set_mean_use(user.leaf, user.siblings.mean_use(user.name))
+            self._restore_leaf_use(below, user.leaf)
             self._demands.begin_leaf(user)
             self._absent.discard(user.leaf)
             held = user.clients.held() - self._repeated(user.leaf)
@@ -764,6 +803,40 @@ class UserTree(Generic[Client]):
             self._idle_since.pop(user.name, None)
             user.total_clients += number
             user = user.parent
+
+    @property
+    def _keeps_accumulated_use(self) -> bool:
+        """Whether the policy ranks by accumulated use, and the rule is to keep it."""
+        return self._settings.keeps_accumulated_use and accumulates(self._settings.policy)
+
+    def _new_export(self) -> MemoryExport:
+        return MemoryExport(
+            self._pools,
+            self._absent,
+            self._weights,
+            keeps_accumulated_use=self._keeps_accumulated_use,
+        )
+
+    def _restore_use(self, accumulated: Mapping[str, AccumulatedUse]) -> None:
+        """Set the users' accumulated use, if it is kept. Other users begin as new users."""
+        if not self._keeps_accumulated_use:
+            return
+        for pool in self._pools:
+            amounts = {
+                name: accumulated[name].amount for name in pool.users() if name in accumulated
+            }
+            newcomers = [name for name in pool.users() if name not in accumulated]
+            restore_accumulated_use(pool, amounts, newcomers)
+
+    def _restore_leaf_use(self, pool: Pool[str], leaf: str) -> None:
+        """Set the accumulated use of a new virtual leaf, if it was stored while absent."""
+        if leaf in self._absent and self._keeps_accumulated_use:
+            amount = self._absent.accumulated_use_of(leaf).amount
+            restore_accumulated_use(pool, {leaf: amount})
+
+    def _is_ordered(self, remembered: RememberedUser) -> bool:
+        """Return whether an operator's weight or boost applies to a user now."""
+        return remembered.weight is not None or self._is_current(remembered.boost)
 
     def _is_current(self, boost: Boost | None) -> bool:
         return boost is not None and boost.until > self.now

@@ -10,7 +10,15 @@ from tempfile import TemporaryDirectory
 from hypothesis import strategies as st
 
 from allocator.service.store import sqlite
-from allocator.users.memory import Boost, Memory, MemoryChanges, RememberedUser, StoredTrajectory
+from allocator.users.memory import (
+    NO_USE,
+    AccumulatedUse,
+    Boost,
+    Memory,
+    MemoryChanges,
+    RememberedUser,
+    StoredTrajectory,
+)
 from tests.service.served import PATIENCE
 
 AMOUNTS = st.floats(min_value=0.0, allow_infinity=False, allow_nan=False)
@@ -30,6 +38,7 @@ MEMORIES = st.builds(
             overuse=BY_RESOURCE,
             others=AMOUNTS,
             boost=st.none() | st.builds(Boost, st.floats(1e-6, 1e6), AMOUNTS),
+            accumulated=st.builds(AccumulatedUse, AMOUNTS, AMOUNTS) | st.just(NO_USE),
             weight=st.none()
             | st.floats(min_value=0.0, exclude_min=True, allow_infinity=False, allow_nan=False),
         ),

@@ -6,7 +6,7 @@ from dataclasses import replace
 from allocator.cluster.state import Cluster, ClusterStatistics
 from allocator.cluster.users import Users
 from allocator.cooperative import Cooperative
-from allocator.users.memory import Memory, MemoryChanges
+from allocator.users.memory import Memory, MemoryChanges, RememberedUser
 
 
 class MemoryHandover:
@@ -14,7 +14,7 @@ class MemoryHandover:
 
     A memory is the state, mainly the users' commitments, that an engine hands over to its
     successor. Before the first snapshot, current allocations are unknown, and so are the users'
-    over-uses. Until then, each user's over-use is taken from the inherited memory.
+    over-uses and rates of use. Until then, these are taken from the inherited memory.
 
     Args:
         memory: The memory of the earlier engine; None if there is no earlier engine.
@@ -64,7 +64,7 @@ class MemoryHandover:
         return self._with_inherited(users.memory())
 
     def _with_inherited(self, memory: Memory) -> Memory:
-        """Return a memory with the over-uses and the time constant of the inherited memory.
+        """Return a memory with the rates of use and the time constant of the inherited memory.
 
         Once a snapshot has provided current allocations, the memory is returned unchanged.
         """
@@ -75,9 +75,7 @@ class MemoryHandover:
             memory,
             tau=memory.tau if tau is None else tau,
             users={
-                user: replace(remembered, overuse=before[user].overuse)
-                if user in before
-                else remembered
+                user: _with_rates(remembered, before[user]) if user in before else remembered
                 for user, remembered in memory.users.items()
             },
         )
@@ -85,7 +83,7 @@ class MemoryHandover:
     def changes(self, users: Users) -> MemoryChanges:
         """Return the parts of the memory that have changed since the last call.
 
-        Before the first snapshot, over-uses are those of the inherited memory.
+        Before the first snapshot, over-uses and rates of use are those of the inherited memory.
 
         Args:
             users: The current users, from which the changes are taken.
@@ -100,10 +98,16 @@ class MemoryHandover:
                 user: replace(
                     course,
                     tau=course.tau if tau is None else tau,
-                    remembered=replace(course.remembered, overuse=before[user].overuse),
+                    remembered=_with_rates(course.remembered, before[user]),
                 )
                 if user in before
                 else course
                 for user, course in changes.courses.items()
             },
         )
+
+
+def _with_rates(remembered: RememberedUser, before: RememberedUser) -> RememberedUser:
+    """Return a user's state with the over-use and the rate of use that it had before."""
+    accumulated = remembered.accumulated._replace(rate=before.accumulated.rate)
+    return replace(remembered, overuse=before.overuse, accumulated=accumulated)

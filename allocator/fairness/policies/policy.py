@@ -217,6 +217,14 @@ class KeyPolicy(Policy):
         return self.key(account)
 
 
+def accumulates(policy: Policy) -> bool:
+    """Return whether a policy ranks by accumulated use, so it defines `rate_of_use`.
+
+    The priorities of a `KeyPolicy` do not change with time, so they depend on no accumulated use.
+    """
+    return not isinstance(policy, KeyPolicy) and type(policy).rate_of_use is not Policy.rate_of_use
+
+
 def local_share(account: Account, held: Quantities, machine: Quantities) -> float:
     """Return a user's dominant share of one machine, divided by the user's weight.
 

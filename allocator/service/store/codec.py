@@ -12,22 +12,31 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from allocator.complaints import complaints
 from allocator.service.store import StoreDamaged, StoreError
-from allocator.users.memory import Boost, Memory, RememberedUser
+from allocator.users.memory import NO_USE, AccumulatedUse, Boost, Memory, RememberedUser
 
 FORMAT = "longshare-memory"
-VERSION = 2
-BOOSTED = 3
-"""Version of a memory with boosts (temporary weights); older releases reject this version."""
-PLACED = 4
-"""Version of a memory with the number of role-tree nodes that each framework's roles occupy.
+"""Name of the format, in the head of a text and of rows."""
+VERSIONS = range(2, 6)
+"""Versions that are written, by `version_of`."""
+_READABLE = range(1, VERSIONS.stop)
+"""Versions of a text that can be read. A memory of version 1 lacks the time constant of the
+commitments' decay."""
 
-Older releases reject this version.
-"""
-_KNOWN = (1, VERSION, BOOSTED, PLACED)
-"""Versions that can be read. A memory of version 1 lacks the time constant of the commitments'
-decay."""
+Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Accumulated = tuple[Amount, Amount]
+"""A user's accumulated use, in share × seconds, and its increase per second."""
 
-_Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+def version_of(*, accumulated: bool, placed: bool, boosted: bool) -> int:
+    """Return the lowest version that has room for a memory, so that older releases can read it.
+
+    Args:
+        accumulated: Whether a user has accumulated use.
+        placed: Whether frameworks occupy counted nodes of the role tree.
+        boosted: Whether a user has a boost (a temporary weight).
+    """
+    return 5 if accumulated else 4 if placed else 3 if boosted else 2
 
 
 class _User(BaseModel):
@@ -35,11 +44,12 @@ class _User(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    commitments: dict[str, _Amount]
-    overuse: dict[str, _Amount]
-    others: _Amount
-    weight: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None
-    boost: tuple[Annotated[float, Field(gt=0, allow_inf_nan=False)], _Amount] | None = None
+    commitments: dict[str, Amount]
+    overuse: dict[str, Amount]
+    others: Amount
+    weight: Positive | None
+    boost: tuple[Positive, Amount] | None = None
+    accumulated: Accumulated = NO_USE
 
 
 class _Memory(BaseModel):
@@ -50,8 +60,8 @@ class _Memory(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    time: _Amount
-    tau: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    time: Amount
+    tau: Positive | None = None
     users: dict[str, _User]
     places: dict[str, Annotated[int, Field(gt=0)]] = Field(default_factory=dict)
 
@@ -65,11 +75,14 @@ def encode(memory: Memory) -> bytes:
             "others": user.others,
             "weight": user.weight,
         }
-        | ({"boost": user.boost} if user.boost is not None else {})
+        | optional_fields(user)
         for name, user in memory.users.items()
     }
-    boosted = any(user.boost is not None for user in memory.users.values())
-    version = PLACED if memory.places else BOOSTED if boosted else VERSION
+    version = version_of(
+        accumulated=any(any(user.accumulated) for user in memory.users.values()),
+        placed=bool(memory.places),
+        boosted=any(user.boost is not None for user in memory.users.values()),
+    )
     content = {"time": memory.time, "tau": memory.tau, "users": users}
     body = _canonical(content | ({"places": dict(memory.places)} if memory.places else {}))
     head = {"format": FORMAT, "version": version, "sha256": hashlib.sha256(body).hexdigest()}
@@ -86,10 +99,10 @@ def decode(data: bytes) -> Memory:
     head = plain(head_line)
     if not isinstance(head, dict) or head.get("format") != FORMAT:
         raise StoreDamaged("this is not a store of Longshare")
-    if head.get("version") not in _KNOWN:
+    if head.get("version") not in _READABLE:
         raise StoreError(
             f"written in version {head.get('version')} of the format, this Longshare knows "
-            f"versions up to {PLACED}; use the release that wrote it, or a newer one"
+            f"versions up to {_READABLE[-1]}; use the release that wrote it, or a newer one"
         )
     if head.get("sha256") != hashlib.sha256(body).hexdigest():
         raise StoreDamaged("damaged: the checksum does not match the content")
@@ -108,10 +121,21 @@ def decode(data: bytes) -> Memory:
                 others=user.others,
                 weight=user.weight,
                 boost=None if user.boost is None else Boost(*user.boost),
+                accumulated=AccumulatedUse(*user.accumulated),
             )
             for name, user in checked.users.items()
         },
     )
+
+
+def optional_fields(user: RememberedUser) -> dict[str, object]:
+    """Return the fields of a user's JSON form that releases of earlier versions do not know."""
+    fields = dict[str, object]()
+    if user.boost is not None:
+        fields["boost"] = user.boost
+    if any(user.accumulated):
+        fields["accumulated"] = user.accumulated
+    return fields
 
 
 def plain(data: bytes) -> object:

@@ -16,27 +16,29 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from allocator.complaints import complaints
 from allocator.cooperative import Cooperative
 from allocator.service.store import StoreDamaged, StoreError
-from allocator.service.store.codec import plain
-from allocator.users.memory import Boost, Memory, MemoryChanges, RememberedUser, StoredTrajectory
+from allocator.service.store.codec import (
+    FORMAT,
+    VERSIONS,
+    Accumulated,
+    Amount,
+    Positive,
+    optional_fields,
+    plain,
+    version_of,
+)
+from allocator.users.memory import (
+    NO_USE,
+    AccumulatedUse,
+    Boost,
+    Memory,
+    MemoryChanges,
+    RememberedUser,
+    StoredTrajectory,
+)
 
-FORMAT = "longshare-memory"
-"""Name of the format, which every head contains."""
-VERSION = 2
-"""Version of a head if no row has a boost (a temporary weight) and no role-tree nodes are counted.
-"""
-BOOSTED = 3
-"""Version of a head if any row has a boost (a temporary weight); older releases reject this
-version."""
-PLACED = 4
-"""Version of a head with the number of role-tree nodes that each framework's roles occupy.
-
-Older releases reject this version.
-"""
 _MODULUS = 2**256
 _ENCODER = json.JSONEncoder(allow_nan=False, sort_keys=True, separators=(",", ":"))
 
-_Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-_Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Places = dict[Annotated[str, Field(pattern="^[0-9a-f]{16}$")], Annotated[int, Field(gt=0)]]
 """Number of role-tree nodes that a framework's roles occupy, by digest of the framework's
 identifier."""
@@ -47,16 +49,17 @@ class _Row(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    commitments: dict[str, _Amount]
-    others: _Amount
+    commitments: dict[str, Amount]
+    others: Amount
     """Commitment for each resource without an entry in `commitments`."""
-    overuse: dict[str, _Amount]
-    since: _Amount
+    overuse: dict[str, Amount]
+    since: Amount
     """Time of the commitments, in seconds since the Unix epoch."""
-    tau: _Positive | None
+    tau: Positive | None
     """Time constant of the decay, in seconds; None without decay."""
-    weight: _Positive | None
-    boost: tuple[_Positive, _Amount] | None = None
+    weight: Positive | None
+    boost: tuple[Positive, Amount] | None = None
+    accumulated: Accumulated = NO_USE
 
 
 class _Head(BaseModel):
@@ -67,7 +70,7 @@ class _Head(BaseModel):
     format: str
     version: int
     sum: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
-    time: _Amount
+    time: Amount
     """Time of the latest save, in seconds since the Unix epoch."""
     places: Places | None = None
 
@@ -90,6 +93,8 @@ class StoreRows:
         self._sum = 0
         self._boosted: set[str] = set()
         """Users with a boost, which is a temporary weight."""
+        self._accumulating: set[str] = set()
+        """Users with accumulated use."""
         self._needless: set[str] = set()
         """Users whose row no successor needs (`StoredTrajectory.needed`)."""
         self._unwritten: set[str] = set()
@@ -112,13 +117,16 @@ class StoreRows:
             for user in self._rows.keys() - encoded.keys():
                 self._sum -= self._rows.pop(user)[1]
                 self._unwritten.add(user)
-                self._boosted.discard(user)
-                self._needless.discard(user)
+                for subset in (self._boosted, self._accumulating, self._needless):
+                    subset.discard(user)
         for user, row in encoded.items():
-            has_boost = changes.courses[user].remembered.boost is not None
-            (self._boosted.add if has_boost else self._boosted.discard)(user)
-            needed = changes.courses[user].needed
-            (self._needless.discard if needed else self._needless.add)(user)
+            trajectory = changes.courses[user]
+            for subset, belongs in (
+                (self._boosted, trajectory.remembered.boost is not None),
+                (self._accumulating, any(trajectory.remembered.accumulated)),
+                (self._needless, not trajectory.needed),
+            ):
+                (subset.add if belongs else subset.discard)(user)
             previous = self._rows.get(user)
             if previous is not None:
                 if previous[0] == row:
@@ -160,7 +168,11 @@ class StoreRows:
         Args:
             left_out: Users whose rows the store does not contain.
         """
-        version = PLACED if self._places else BOOSTED if self._boosted else VERSION
+        version = version_of(
+            accumulated=bool(self._accumulating),
+            placed=bool(self._places),
+            boosted=bool(self._boosted),
+        )
         claims = _head_fields(self._time, version, self._places)
         present = self._sum - sum(self._rows[user][1] for user in left_out)
         return _canonical({**claims, "sum": _checksum(present, claims)})
@@ -171,12 +183,12 @@ class StoreRows:
         return frozenset(self._needless)
 
     def least_first(self) -> Cooperative[list[str]]:
-        """Return users with commitments or over-use only, those with the least first.
+        """Return users with commitments, over-use or accumulated use, users with the least first.
 
         Generator for cooperative steps of one user each. The result lacks users whose rows no
-        successor needs, users with a weight of an operator, and declared users without commitments.
+        successor needs, users with a weight of an operator, and users without such amounts.
         """
-        largest = dict[str, float]()
+        largest = dict[str, tuple[float, float]]()
         for user, (row, _) in self._rows.items():
             yield
             trajectory = _decode_trajectory(user, row)
@@ -187,8 +199,9 @@ class StoreRows:
                 at_present.others,
             )
             is_ordered = at_present.weight is not None or at_present.boost is not None
-            if any(amounts) and not is_ordered:
-                largest[user] = max(amounts)
+            accumulated = at_present.accumulated.amount
+            if any((*amounts, accumulated)) and not is_ordered:
+                largest[user] = max(amounts), accumulated
         return sorted(largest, key=lambda user: (largest[user], user))
 
 
@@ -205,10 +218,11 @@ def decode_memory(head: bytes, rows: Iterable[tuple[str, bytes]]) -> Memory:
     content = plain(head)
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise StoreDamaged("this is not a store of Longshare")
-    if content.get("version") not in (VERSION, BOOSTED, PLACED):
+    if content.get("version") not in VERSIONS:
         raise StoreError(
             f"written in version {content.get('version')} of the format, this Longshare knows "
-            f"versions {VERSION} to {PLACED}; use the release that wrote it, or a newer one"
+            f"versions {VERSIONS[0]} to {VERSIONS[-1]}; use the release that wrote it, or a newer "
+            "one"
         )
     checked = _validated(_Head, head, "head")
     pairs = sorted(rows)
@@ -236,16 +250,19 @@ def _encode_trajectory(trajectory: StoredTrajectory) -> bytes:
         "tau": trajectory.tau,
         "weight": remembered.weight,
     }
-    if remembered.boost is not None:
-        row["boost"] = remembered.boost
-    return _canonical(row)
+    return _canonical(row | optional_fields(remembered))
 
 
 def _decode_trajectory(user: str, row: bytes) -> StoredTrajectory:
     checked = _validated(_Row, row, user)
     boost = None if checked.boost is None else Boost(*checked.boost)
     remembered = RememberedUser(
-        checked.commitments, checked.overuse, checked.others, checked.weight, boost
+        checked.commitments,
+        checked.overuse,
+        checked.others,
+        checked.weight,
+        boost,
+        accumulated=AccumulatedUse(*checked.accumulated),
     )
     return StoredTrajectory(checked.since, checked.tau, remembered)
 

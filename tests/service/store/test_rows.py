@@ -25,7 +25,13 @@ from allocator.service.store import StoreError, codec
 from allocator.service.store.rows import StoreRows, decode_memory
 from allocator.service.store.sqlite import APPLICATION_ID, SqliteStore
 from allocator.service.store.zookeeper import LARGEST, decode_node, encode_fitting_node, encode_node
-from allocator.users.memory import Memory, MemoryChanges, RememberedUser, StoredTrajectory
+from allocator.users.memory import (
+    AccumulatedUse,
+    Memory,
+    MemoryChanges,
+    RememberedUser,
+    StoredTrajectory,
+)
 from allocator.users.settings import DeclaredUser
 from tests.cluster.master_side import MasterSide, agent_call, resources
 from tests.service.stored import MEMORIES, memory, stored, whole
@@ -45,6 +51,7 @@ class World:
             policies.create(policy, parameters),
             forget_after=50.0,
             users=(DeclaredUser("d", 2.0, 0.3),),
+            keeps_accumulated_use=True,
         )
         self.now = 1000.0
         self.users = Users(settings, self.now, ())
@@ -106,19 +113,25 @@ def approximately(kept: Memory) -> Any:  # noqa: ANN401 - pytest's
         return pytest.approx(amounts, rel=1e-9, abs=1e-15)
 
     return {
-        user: (close(dict(u.commitments)), close(dict(u.overuse)), close(u.others), u.weight)
+        user: (
+            close(dict(u.commitments)),
+            close(dict(u.overuse)),
+            close(u.others),
+            u.weight,
+            close(tuple(u.accumulated)),
+        )
         for user, u in kept.users.items()
     }
 
 
 def plainly(kept: Memory) -> object:
     return {
-        user: (dict(u.commitments), dict(u.overuse), u.others, u.weight)
+        user: (dict(u.commitments), dict(u.overuse), u.others, u.weight, tuple(u.accumulated))
         for user, u in kept.users.items()
     }
 
 
-@given(st.sampled_from(["sdrf", "drf"]), STEPS)
+@given(st.sampled_from(["sdrf", "drf", "karma", "dynamic-drf"]), STEPS)
 def test_changes_add_up_to_the_memory(policy: str, steps: list[tuple[str, str, int]]) -> None:
     world, rows = World(policy), StoreRows()
     world.users.inherit(LEFT_BEHIND)
@@ -284,6 +297,34 @@ def test_a_zookeeper_node_of_the_former_release_is_read() -> None:
     assert decode_node(data) == memory(users=3)
     with pytest.raises(StoreError, match="damaged"):
         decode_node(data[:-5])
+
+
+@pytest.mark.parametrize("user", ["busy", "idle"])
+def test_every_user_is_needed_in_the_store_of_a_policy_that_keeps_accumulated_use(
+    user: str,
+) -> None:
+    world = World("karma")
+    for role in ("a", "d"):
+        world.go_on("join", role, 0)
+    world.go_on("allocate", "a", 0)
+    world.go_on("time", "", 10)
+    courses = world.users.changes().courses
+    assert courses[{"busy": "a", "idle": "d"}[user]].needed
+
+
+def test_a_zookeeper_node_without_room_lacks_the_users_with_the_least_accumulated_use() -> None:
+    rows, letters = StoreRows(), random.Random(1)
+    names = [letters.randbytes(500).hex() for _ in range(2500)]
+    users = {
+        name: RememberedUser(accumulated=AccumulatedUse(1.0 + place))
+        for place, name in enumerate(names)
+    }
+    run_to_completion(rows.take(changes_of(users)))
+    data, left_out = encode_fitting_node(rows, WRITER)
+    assert len(data) <= LARGEST
+    read = decode_node(data)
+    assert read is not None
+    assert set(read.users) == set(names[left_out:])
 
 
 @given(st.binary(min_size=1, max_size=200))

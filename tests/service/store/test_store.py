@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import json
 import math
 import os
 import resource
@@ -12,6 +13,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import grpc
@@ -24,12 +26,14 @@ from allocator.cluster.settings import EngineSettings
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import operator_pb2 as operator
 from allocator.contract.admin_pb2_grpc import AdminStub
+from allocator.cooperative import run_to_completion
 from allocator.fairness import policies
 from allocator.service.store import StoreError, StoreUnavailable, codec
 from allocator.service.store import writer as writer_module
+from allocator.service.store.rows import StoreRows
 from allocator.service.store.sqlite import APPLICATION_ID, SqliteStore
 from allocator.service.store.writer import saving_to_store
-from allocator.users.memory import Memory, MemoryChanges, RememberedUser
+from allocator.users.memory import AccumulatedUse, Boost, Memory, MemoryChanges, RememberedUser
 from allocator.users.settings import DeclaredUser
 from tests.cluster.master_side import SECOND, agent_call, framework_info, resources
 from tests.service.served import PATIENCE, Service, Stream, service, wait_for
@@ -42,6 +46,13 @@ FRAMEWORK = contract.AddFramework(framework_id="f1", info=framework_info("f1", "
 HELD = agent_call("s1", "cpus:4;mem:4096", {"f1": resources("cpus:3;mem:1024", "a")})
 """User a holds three quarters of the CPUs and b nothing: a over-uses a quarter of the cluster."""
 FREE = agent_call("s1", "cpus:4;mem:4096")
+
+
+def encoded_rows(kept: Memory) -> bytes:
+    """Return the head and the rows of a store with a memory, one a line."""
+    rows = StoreRows()
+    run_to_completion(rows.take(whole(kept)))
+    return b"\n".join([rows.head(), *(row for _, row in rows.all())])
 
 
 @given(MEMORIES)
@@ -62,7 +73,7 @@ def test_any_damage_to_a_memory_is_detected(kept: Memory, data: st.DataObject) -
 
 def test_a_memory_of_an_unknown_version_is_rejected_with_both_versions() -> None:
     newer = codec.encode(memory()).replace(b'"version":2', b'"version":9')
-    with pytest.raises(StoreError, match=r"version 9 of the format, .* knows versions up to 4"):
+    with pytest.raises(StoreError, match=r"version 9 of the format, .* knows versions up to 5"):
         codec.decode(newer)
 
 
@@ -71,6 +82,39 @@ def test_a_memory_of_version_1_is_read_without_a_decay_constant() -> None:
     digest = hashlib.sha256(body).hexdigest()
     head = f'{{"format":"longshare-memory","sha256":"{digest}","version":1}}\n'
     assert codec.decode(head.encode() + body) == Memory(5.0, {"a": RememberedUser(others=0.5)})
+
+
+def test_a_memory_of_the_former_release_is_read() -> None:
+    """The text is as the release before accumulated use was stored wrote it, in version 4."""
+    body = (
+        b'{"places":{"0123456789abcdef":7},"tau":9.0,"time":5.0,"users":{"a":{"boost":[2.0,6.0],'
+        b'"commitments":{"cpus":0.25},"others":0.5,"overuse":{},"weight":3.0}}}'
+    )
+    digest = hashlib.sha256(body).hexdigest()
+    written = f'{{"format":"longshare-memory","sha256":"{digest}","version":4}}\n'.encode() + body
+    user = RememberedUser({"cpus": 0.25}, others=0.5, weight=3.0, boost=Boost(2.0, 6.0))
+    kept = Memory(5.0, {"a": user}, 9.0, {"0123456789abcdef": 7})
+    assert codec.decode(written) == kept
+    assert codec.encode(kept) == written, "older releases can read what needs no new version"
+
+
+@pytest.mark.parametrize("version", codec.VERSIONS)
+@pytest.mark.parametrize("coded", [codec.encode, encoded_rows])
+def test_the_version_is_the_oldest_that_has_room_for_the_memory(
+    coded: Callable[[Memory], bytes], version: int
+) -> None:
+    user = RememberedUser({"cpus": 0.5})
+    if version >= 3:
+        user = replace(user, boost=Boost(2.0, 6.0))
+    if version >= 5:
+        user = replace(user, accumulated=AccumulatedUse(3.5, 0.25))
+    places = {"0123456789abcdef": 7} if version >= 4 else {}
+    kept = Memory(5.0, {"a": user, "b": RememberedUser()}, 9.0, places)
+    head = coded(kept).partition(b"\n")[0]
+    assert json.loads(head)["version"] == version
+    for zero in (AccumulatedUse(), AccumulatedUse(0.0, 0.0)):
+        users = {**kept.users, "b": RememberedUser(accumulated=zero)}
+        assert coded(replace(kept, users=users)) == coded(kept)
 
 
 @pytest.mark.parametrize("amount", [math.nan, math.inf])
