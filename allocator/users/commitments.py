@@ -93,8 +93,7 @@ class AbsentUsers:
         """Forget leaves whose commitments have decayed to almost zero.
 
         Args:
-            known: Known users whose leaves have accumulated use, which does not decay. Their leaves
-                are kept.
+            known: Users with leaves to keep, because accumulated use does not decay.
 
         Returns:
             True if a leaf was forgotten.
@@ -257,7 +256,7 @@ class MemoryExport:
         return StoredTrajectory(since, self._pools.tau, remembered, needed)
 
     def _accumulated(self, account: Account, when: float) -> AccumulatedUse:
-        """Return a user's accumulated use at a time in seconds; zero if it is not exported."""
+        """Return a user's accumulated use at a time in seconds; zero if use is not exported."""
         if not self._keeps_accumulated_use:
             return NO_USE
         return AccumulatedUse(account.cumulative_at(when), account.rate_of_use)

@@ -17,7 +17,7 @@ class Boost(NamedTuple):
 
 
 class AccumulatedUse(NamedTuple):
-    """Use that a user has accumulated over all time, for policies that rank by accumulated use."""
+    """A user's use of resources over all time, for policies with priorities by accumulated use."""
 
     amount: float = 0.0
     """Integral of a share over time, in share × seconds."""
@@ -51,7 +51,7 @@ class RememberedUser:
     mean_use: Mapping[str, float] = field(default_factory=dict)
     """Average shares of used resources, by resource. They survive a snapshot, but no restart."""
     accumulated: AccumulatedUse = NO_USE
-    """Use over all time. Zero under policies that do not rank by accumulated use."""
+    """Use over all time. Zero under policies with other priorities."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,9 +52,9 @@ class UserSettings:
     """Maximum number of known users without clients and commitments. Beyond the limit, users with
     the least mean use are forgotten early; among equals, the longest idle."""
     keeps_accumulated_use: bool = False
-    """Whether accumulated use outlives snapshots and restarts, under policies that rank by it. Such
-    users with much more accumulated use than a new user are then not forgotten by time. Beyond
-    `idle_users`, users whose accumulated use is nearest to a new user's are forgotten first."""
+    """Whether accumulated use outlives snapshots and restarts, under policies with priorities by
+    accumulated use. Users with much more accumulated use than a new user are then not forgotten by
+    time. Beyond `idle_users`, users with nearly the accumulated use of a new user are first."""
     forgets_subtrees: bool = False
     """Whether users above idle users count as idle, too, and are forgotten at the same time. If
     false, only users without sub-users are idle."""

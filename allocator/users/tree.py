@@ -667,7 +667,7 @@ class UserTree(Generic[Client]):
         return since > latest, mean_use, abs(self._use_beyond(name, begins)), since
 
     def _use_beyond(self, name: str, begins: dict[int, float]) -> float:
-        """Return a user's accumulated use over its weight, minus that of a new user, in seconds.
+        """Return a user's accumulated use over its weight, minus a new user's, in seconds.
 
         Args:
             name: A user or virtual leaf.
@@ -680,9 +680,9 @@ class UserTree(Generic[Client]):
         return pool.accumulated_use(name) - begins[id(pool)]
 
     def _would_gain(self, name: str, begins: dict[int, float]) -> bool:
-        """Return whether an idle user would gain if it were forgotten and came back as a new user.
+        """Return whether an idle user would gain by being forgotten and coming back as a new user.
 
-        Its accumulated use then exceeds that of a new user by more than a negligible share during
+        The user's accumulated use then exceeds a new user's by more than a negligible share during
         `forget_after`.
         """
         negligible = NEGLIGIBLE_COMMITMENT * self._settings.forget_after
@@ -818,7 +818,7 @@ class UserTree(Generic[Client]):
         )
 
     def _restore_use(self, accumulated: Mapping[str, AccumulatedUse]) -> None:
-        """Set the users' accumulated use, if it is kept. Other users begin as new users."""
+        """Set the users' accumulated use, if use is kept; the remaining users begin as new ones."""
         if not self._keeps_accumulated_use:
             return
         for pool in self._pools:
@@ -829,7 +829,7 @@ class UserTree(Generic[Client]):
             restore_accumulated_use(pool, amounts, newcomers)
 
     def _restore_leaf_use(self, pool: Pool[str], leaf: str) -> None:
-        """Set the accumulated use of a new virtual leaf, if it was stored while absent."""
+        """Set the accumulated use of a new virtual leaf, if stored while the leaf was absent."""
         if leaf in self._absent and self._keeps_accumulated_use:
             amount = self._absent.accumulated_use_of(leaf).amount
             restore_accumulated_use(pool, {leaf: amount})

@@ -95,18 +95,18 @@ class Forecasts:
         adapter, engine_lock, user = self._adapter, self._engine_lock, request.user
         async with engine_lock:
             demand = _demand(request, adapter)
-            _check(request, adapter.pool.capacity)
+            burst = _amounts(request.burst)
+            _check(request, burst, adapter.pool.capacity)
         survey = await engine_lock.answer(_survey_machines(adapter, user, demand))
         async with engine_lock:
             levels = [(level.pool.twin(), level.member) for level in adapter.path(user)]
-            newcomer = not levels
-            if newcomer and (not request.tasks or "/" in user):
+            if not levels and (not request.tasks or "/" in user):
                 raise UnknownUserError(
                     f"user {user} was forgotten while the service computed this forecast"
                 )
-            if newcomer:
+            if not levels:
                 levels = [(adapter.pool.twin(), user)]
-            return _Question(request, levels, demand, survey, newcomer=newcomer)
+            return _Question(request, levels, demand, burst, survey)
 
     async def _compute(self, work: Work[admin.ForecastReply]) -> admin.ForecastReply:
         """Run work in the thread of forecasts; end it early if the caller is cancelled."""
@@ -204,20 +204,20 @@ class _Question:
         request: admin.ForecastRequest,
         levels: list[tuple[Pool[str], str]],
         demand: Quantities | None,
+        burst: Quantities,
         survey: _MachineSurvey,
-        *,
-        newcomer: bool,
     ) -> None:
         self._request = request
         self._levels = levels
         self._pool = levels[-1][0]
         self._user = request.user
         self._demand = demand
+        self._burst = burst
         self._survey = survey
         self._vocabulary = survey.vocabulary
-        self._newcomer = newcomer
+        self._newcomer = request.user not in self._pool
         self._horizon = _horizon(request.horizon, self._pool.policy.tau)
-        if request.HasField("weight") and not newcomer:
+        if request.HasField("weight") and not self._newcomer:
             raise InvalidQuestionError(
                 f"user {request.user} has a weight already; leave out --weight, which is for a new "
                 "user"
@@ -256,10 +256,10 @@ class _Question:
                 )
             )
         if request.burst:
-            burst, seconds = _amounts(request.burst), request.burst_seconds
+            seconds = request.burst_seconds
             costs = list[Cost[str]]()
             for level in self._levels:
-                costs.append((yield from cost(*level, burst, seconds, until + seconds)))
+                costs.append((yield from cost(*level, self._burst, seconds, until + seconds)))
             own_cost = costs[-1]
             reply.cost.CopyFrom(
                 admin.Cost(
@@ -339,11 +339,12 @@ class _Question:
         return assumptions
 
 
-def _check(request: admin.ForecastRequest, capacity: Quantities) -> None:
+def _check(request: admin.ForecastRequest, burst: Quantities, capacity: Quantities) -> None:
     """Check the parts of a request that do not depend on its user.
 
     Args:
         request: The request.
+        burst: The quantities of the request's burst.
         capacity: The total resources of the cluster.
 
     Raises:
@@ -360,8 +361,7 @@ def _check(request: admin.ForecastRequest, capacity: Quantities) -> None:
         )
     if request.HasField("below") and not request.below > 0.0:
         raise InvalidQuestionError("a commitment never falls to 0; give --below a level above 0")
-    for kind, request_amounts in (("task", request.demand), ("burst", request.burst)):
-        amounts = _amounts(request_amounts)
+    for kind, amounts in (("task", _amounts(request.demand)), ("burst", burst)):
         if amounts and not capacity.contains(amounts):
             raise InvalidQuestionError(
                 f"a {kind} of {amounts} is larger than the whole cluster, which has {capacity}"
