@@ -54,6 +54,18 @@ class RememberedUser:
     """Use over all time. Zero under policies with other priorities."""
 
 
+class OccupiedPlaces(NamedTuple):
+    """Role-tree nodes that a Mesos framework's roles occupy, or that are reserved for them."""
+
+    nodes: int
+    """Number of nodes."""
+    principal: str | None = None
+    """`role_places.digest` of the framework's principal; None if unknown."""
+    reserved_until_ns: int | None = None
+    """End of the reservation, in nanoseconds since the Unix epoch; None if the framework is
+    present."""
+
+
 @dataclass(frozen=True, slots=True)
 class Memory:
     """All state that an adapter hands over to its successor, mainly the users' commitments.
@@ -67,8 +79,8 @@ class Memory:
     tau: float | None = None
     """Time constant in seconds of the commitments' growth and decay, whatever policy follows.
     None if unknown; the policy's time constant then applies."""
-    places: Mapping[str, int] = field(default_factory=dict)
-    """Number of role-tree nodes that each Mesos framework occupies, by `role_places.digest`."""
+    places: Mapping[str, OccupiedPlaces] = field(default_factory=dict)
+    """Role-tree nodes that each Mesos framework occupies, by `role_places.digest` of its ID."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,5 +135,5 @@ class MemoryChanges:
     """Commitment trajectories, by user."""
     complete: bool
     """Whether `courses` has all users. Otherwise, missing users are unchanged."""
-    places: Mapping[str, int] = field(default_factory=dict)
+    places: Mapping[str, OccupiedPlaces] = field(default_factory=dict)
     """All role-tree places, as in a memory."""

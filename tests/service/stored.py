@@ -16,6 +16,7 @@ from allocator.users.memory import (
     Boost,
     Memory,
     MemoryChanges,
+    OccupiedPlaces,
     RememberedUser,
     StoredTrajectory,
 )
@@ -23,12 +24,20 @@ from tests.service.served import PATIENCE
 
 AMOUNTS = st.floats(min_value=0.0, allow_infinity=False, allow_nan=False)
 BY_RESOURCE = st.dictionaries(st.sampled_from(["cpus", "mem", "gpus", "a.b\n"]), AMOUNTS)
+DIGESTS = st.text("0123456789abcdef", min_size=16, max_size=16)
 MEMORIES = st.builds(
     Memory,
     time=AMOUNTS,
     tau=st.none() | st.floats(min_value=0.0, exclude_min=True, allow_infinity=False),
     places=st.dictionaries(
-        st.text("0123456789abcdef", min_size=16, max_size=16), st.integers(1, 256), max_size=3
+        DIGESTS,
+        st.builds(
+            OccupiedPlaces,
+            st.integers(1, 256),
+            st.none() | DIGESTS,
+            st.none() | st.integers(0, 2**63),
+        ),
+        max_size=3,
     ),
     users=st.dictionaries(
         st.text(),

@@ -308,13 +308,13 @@ class Engine(View):
         """
         statistics, bad_parts = self._cluster.statistics, dict[int, ValidationError]()
         places = dict(self._handover.places(self._cluster))
-        for framework, counted in ({} if memory is None else memory.places).items():
-            places[framework] = max(counted, places.get(framework, 0))
+        for framework, theirs in ({} if memory is None else memory.places).items():
+            own = places.get(framework, theirs)
+            places[framework] = own._replace(nodes=max(own.nodes, theirs.nodes))
         while True:
             cluster = _empty_cluster(self._settings, options, snapshot.time_ns, statistics)
             try:
-                former = self._cluster.roles.former(places)
-                yield from fill_cluster(cluster, snapshot, self._cluster, former, bad_parts)
+                yield from fill_cluster(cluster, snapshot, self._cluster, places, bad_parts)
             except BadSnapshotPart as error:
                 statistics.faults += 1
                 bad_parts[error.part] = error.flaw

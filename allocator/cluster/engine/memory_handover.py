@@ -6,7 +6,7 @@ from dataclasses import replace
 from allocator.cluster.state import Cluster, ClusterStatistics
 from allocator.cluster.users import Users
 from allocator.cooperative import Cooperative
-from allocator.users.memory import Memory, MemoryChanges, RememberedUser
+from allocator.users.memory import Memory, MemoryChanges, OccupiedPlaces, RememberedUser
 
 
 class MemoryHandover:
@@ -29,13 +29,13 @@ class MemoryHandover:
         """Stop using the inherited memory, because a snapshot has provided current allocations."""
         self._inherited = None
 
-    def places(self, cluster: Cluster) -> Mapping[str, int]:
-        """Return how many role-tree nodes each framework occupies.
+    def places(self, cluster: Cluster) -> Mapping[str, OccupiedPlaces]:
+        """Return the role-tree nodes that each framework occupies, and reservations of nodes.
 
-        Before the first snapshot, the numbers are those of the inherited memory.
+        Before the first snapshot, the nodes are those of the inherited memory.
 
         Returns:
-            The number of nodes by `role_places.digest` of the framework ID.
+            The nodes by `role_places.digest` of the framework ID.
         """
         return cluster.roles.counted() if self._inherited is None else self._inherited.places
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from allocator.cluster.agents.failover_recovery import FailoverRecovery
 from allocator.cluster.calls import PREPARE
-from allocator.cluster.frameworks.role_places import FormerPlaces, PlaceRequest
+from allocator.cluster.frameworks.role_places import PlaceRequest
 from allocator.cluster.frameworks.subscription import read_subscription
 from allocator.cluster.input.errors import InvalidEvent
 from allocator.cluster.input.quarantine import Kind, ValidationError, describe_error
@@ -13,6 +13,7 @@ from allocator.cluster.input.text import count_role_nodes
 from allocator.cluster.state import Cluster
 from allocator.contract import allocator_pb2 as contract
 from allocator.cooperative import Cooperative
+from allocator.users.memory import OccupiedPlaces
 
 
 class BadSnapshotPart(Exception):  # noqa: N818 - not an error of the snapshot
@@ -34,7 +35,7 @@ def fill_cluster(
     cluster: Cluster,
     snapshot: contract.Snapshot,
     before: Cluster,
-    places: FormerPlaces,
+    places: Mapping[str, OccupiedPlaces],
     without: Mapping[int, ValidationError],
 ) -> Cooperative[None]:
     """Apply a snapshot to an empty cluster. Parts that cannot be used are quarantined.
@@ -54,9 +55,8 @@ def fill_cluster(
     if snapshot.HasField("whitelist"):
         cluster.whitelist = frozenset(snapshot.whitelist.hostnames)
     if cluster.roles.rules.leaves_room:
-        frameworks = before.framework_places
-        former = frameworks.former(frameworks.counted())
-        yield from _plan_places(cluster, snapshot, former, places)
+        frameworks = before.framework_places.counted()
+        yield from _plan_places(cluster, snapshot, frameworks, places)
     for number, (call, message) in enumerate(_parts(snapshot)):
         flaw = without.get(number)
         if flaw is None:
@@ -82,8 +82,8 @@ def fill_cluster(
 def _plan_places(
     cluster: Cluster,
     snapshot: contract.Snapshot,
-    before: FormerPlaces,
-    roles_before: FormerPlaces,
+    before: Mapping[str, OccupiedPlaces],
+    roles_before: Mapping[str, OccupiedPlaces],
 ) -> Cooperative[None]:
     """Decide which frameworks of a snapshot are admitted with the roles that they request.
 

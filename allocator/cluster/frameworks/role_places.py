@@ -18,7 +18,8 @@ requests the fewest places comes first. The master's order of frameworks does no
 After a failover, frameworks come back one by one. If `reserved_for_ns` is set, the places of a
 framework that is not in the snapshot stay reserved for some time. Other frameworks cannot take
 reserved places. If `counts_reserved` is set, reserved places count for their principal. So a
-principal whose frameworks return under new IDs cannot add to its reservations.
+principal whose frameworks return under new IDs cannot add to its reservations. The store keeps
+principals and ends of reservations, so both also hold after a restart of the service.
 
 The number of frameworks is limited by the same rules (`limits.frameworks`): each framework with
 roles takes one place, and none is exempt.
@@ -26,12 +27,13 @@ roles takes one place, and none is exempt.
 
 from collections import Counter, deque
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from hashlib import blake2b
 from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
 from allocator.cluster.input.quarantine import ValidationError
+from allocator.users.memory import OccupiedPlaces
 
 FEW = 4
 """Number of places that a framework always gets, for example for one role of four levels."""
@@ -48,19 +50,6 @@ class PlaceRequest(NamedTuple):
     """The framework's principal; empty without a principal."""
     places: int
     """Number of nodes that the framework's roles and their ancestors occupy."""
-
-
-@dataclass(frozen=True, slots=True)
-class FormerPlaces:
-    """Role-tree places that frameworks occupied before a snapshot."""
-
-    counted: Mapping[str, int] = field(default_factory=dict)
-    """Number of places that count towards the limit, by `digest` of the framework ID."""
-    reserved_until_ns: Mapping[str, int] = field(default_factory=dict)
-    """Time at which a reservation ends that had begun before, by `digest` of the framework ID."""
-    principals: Mapping[str, str] = field(default_factory=dict)
-    """Principals of the frameworks, by `digest` of the framework ID. After a restart, they are
-    unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +85,10 @@ class LimitedPlaces:
     def __init__(self, rules: PlaceRules) -> None:
         self.rules = rules
         self._principals: dict[str, str] = {}
-        """Principals of frameworks with counted or reserved places, by `digest` of the framework
-        ID; empty unless `counts_reserved` is set."""
+        """`digest` of the principals of frameworks with counted or reserved places, by `digest` of
+        the framework ID; empty unless `counts_reserved` is set."""
         self._reserved_by_principal: Counter[str] = Counter()
+        """Number of reserved places, by `digest` of the principal."""
         self._reserved: dict[str, int] = {}
         """Number of reserved places, by `digest` of the framework ID."""
         self._reserved_total = 0
@@ -134,8 +124,9 @@ class LimitedPlaces:
             )
         own = self._by_principal[wish.principal]
         if self._reserved_by_principal:
-            own += self._reserved_by_principal[wish.principal]
-            if reserved and self._principals.get(digest(wish.framework)) == wish.principal:
+            principal = digest(wish.principal)
+            own += self._reserved_by_principal[principal]
+            if reserved and self._principals.get(digest(wish.framework)) == principal:
                 own -= reserved
         available = self.rules.most - (taken - own)
         if self.rules.leaves_room and 2 * (own + additional) > available:
@@ -161,7 +152,7 @@ class LimitedPlaces:
         if wish.places and self._reserved:
             self._end_reservation(name)
         if counted and self.rules.counts_reserved:
-            self._principals[name] = wish.principal
+            self._principals[name] = digest(wish.principal)
 
     def discard(self, wish: PlaceRequest) -> None:
         """Free the places of a framework that was removed or has changed its roles.
@@ -177,22 +168,19 @@ class LimitedPlaces:
         if not self._by_principal[wish.principal]:
             del self._by_principal[wish.principal]
 
-    def counted(self) -> dict[str, int]:
-        """Return each framework's number of places that count towards the limit.
+    def counted(self) -> dict[str, OccupiedPlaces]:
+        """Return each framework's places that count towards the limit.
 
         Keys are `digest` of the framework ID. The result is stored, so that frameworks keep their
         places across a restart. Reserved places are included. The result is empty unless
         `leaves_room` is set.
         """
-        return self._reserved | self._by_framework
-
-    def former(self, counted: Mapping[str, int]) -> FormerPlaces:
-        """Return the places before a snapshot, with the ends of present reservations.
-
-        Args:
-            counted: Result of `counted`, possibly combined with that of another service.
-        """
-        return FormerPlaces(counted, self._reserved_until_ns, self._principals)
+        return {
+            name: OccupiedPlaces(
+                counted, self._principals.get(name), self._reserved_until_ns.get(name)
+            )
+            for name, counted in (self._reserved | self._by_framework).items()
+        }
 
     def end_reservations(self, now_ns: int) -> None:
         """End the reservations that have lasted long enough.
@@ -215,22 +203,23 @@ class LimitedPlaces:
             if not self._reserved_by_principal[principal]:
                 del self._reserved_by_principal[principal]
 
-    def _reserve(self, former: FormerPlaces, present: Collection[str], now_ns: int) -> None:
+    def _reserve(
+        self, former: Mapping[str, OccupiedPlaces], present: Collection[str], now_ns: int
+    ) -> None:
         """Reserve the former places of frameworks that are not present.
 
         Args:
-            former: The places before a snapshot.
+            former: The places before a snapshot, by `digest` of the framework ID.
             present: `digest` of the IDs of frameworks in the snapshot.
             now_ns: The time of the snapshot in nanoseconds.
         """
         latest = now_ns + self.rules.reserved_for_ns
-        for name, counted in former.counted.items():
-            until_ns = min(former.reserved_until_ns.get(name, latest), latest)
+        for name, (counted, principal, former_end_ns) in former.items():
+            until_ns = latest if former_end_ns is None else min(former_end_ns, latest)
             if name not in present and until_ns > now_ns:
                 self._reserved[name] = counted
                 self._reserved_until_ns[name] = until_ns
                 self._reserved_total += counted
-                principal = former.principals.get(name)
                 if self.rules.counts_reserved and principal is not None:
                     self._principals[name] = principal
                     self._reserved_by_principal[principal] += counted
@@ -238,7 +227,7 @@ class LimitedPlaces:
     def plan(
         self,
         wishes: Iterable[PlaceRequest],
-        before: FormerPlaces,
+        before: Mapping[str, OccupiedPlaces],
         holding: Collection[str] = (),
         now_ns: int = 0,
     ) -> None:
@@ -248,12 +237,14 @@ class LimitedPlaces:
 
         Args:
             wishes: Requests of all frameworks of the snapshot.
-            before: Places before the snapshot; frameworks that had some are served first.
+            before: Places before the snapshot, by `digest` of the framework ID. Frameworks that had
+                places are served first.
             holding: IDs of frameworks that hold resources; these are served second.
             now_ns: The time of the snapshot in nanoseconds.
         """
         wishes = list(wishes)
         present = {digest(wish.framework) for wish in wishes}
+        earlier = {name: places.nodes for name, places in before.items()}
         planned = LimitedPlaces(self.rules)
         self._reserve(before, present, now_ns)
         planned._reserve(before, present, now_ns)
@@ -261,7 +252,7 @@ class LimitedPlaces:
         for wish in sorted(wishes, key=lambda wish: (wish.places, wish.framework)):
             counted = self._counted(wish.places)
             if (
-                counted <= before.counted.get(digest(wish.framework), 0)
+                counted <= earlier.get(digest(wish.framework), 0)
                 and planned._taken + counted <= self.rules.most
             ):
                 planned.put(wish)
@@ -317,6 +308,6 @@ class LimitedPlaces:
         self._rejected = None
 
 
-def digest(framework: str) -> str:
-    """Return a short hash of a framework ID, under which the number of its places is stored."""
-    return blake2b(framework.encode(errors="surrogatepass"), digest_size=8).hexdigest()
+def digest(name: str) -> str:
+    """Return a short hash of a framework ID or principal, under which places are stored."""
+    return blake2b(name.encode(errors="surrogatepass"), digest_size=8).hexdigest()

@@ -6,13 +6,21 @@ the rest. The reader can therefore tell a damaged file from a foreign file.
 
 import hashlib
 import json
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from allocator.complaints import complaints
 from allocator.service.store import StoreDamaged, StoreError
-from allocator.users.memory import NO_USE, AccumulatedUse, Boost, Memory, RememberedUser
+from allocator.users.memory import (
+    NO_USE,
+    AccumulatedUse,
+    Boost,
+    Memory,
+    OccupiedPlaces,
+    RememberedUser,
+)
 
 FORMAT = "longshare-memory"
 """Name of the format, in the head of a text and of rows."""
@@ -26,17 +34,23 @@ Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Accumulated = tuple[Amount, Amount]
 """A user's accumulated use, in share × seconds, and its increase per second."""
+_Digest = Annotated[str, Field(pattern="^[0-9a-f]{16}$")]
+_Count = Annotated[int, Field(gt=0)]
+Places = dict[_Digest, _Count | tuple[_Count, _Digest | None, Annotated[int, Field(ge=0)] | None]]
+"""Role-tree nodes that frameworks occupy, by digest of the framework ID: their number; or their
+number, digest of the principal, and end of the reservation."""
 
 
-def version_of(*, accumulated: bool, placed: bool, boosted: bool) -> int:
+def version_of(*, accumulated: bool, owned: bool, placed: bool, boosted: bool) -> int:
     """Return the lowest version that has room for a memory, so that older releases can read it.
 
     Args:
         accumulated: Whether a user has accumulated use.
+        owned: Whether these nodes are stored with principals or ends of reservations.
         placed: Whether frameworks occupy counted nodes of the role tree.
         boosted: Whether a user has a boost (a temporary weight).
     """
-    return 5 if accumulated else 4 if placed else 3 if boosted else 2
+    return 5 if accumulated or owned else 4 if placed else 3 if boosted else 2
 
 
 class _User(BaseModel):
@@ -63,7 +77,7 @@ class _Memory(BaseModel):
     time: Amount
     tau: Positive | None = None
     users: dict[str, _User]
-    places: dict[str, Annotated[int, Field(gt=0)]] = Field(default_factory=dict)
+    places: Places = Field(default_factory=dict)
 
 
 def encode(memory: Memory) -> bytes:
@@ -80,11 +94,12 @@ def encode(memory: Memory) -> bytes:
     }
     version = version_of(
         accumulated=any(any(user.accumulated) for user in memory.users.values()),
+        owned=are_owned(memory.places),
         placed=bool(memory.places),
         boosted=any(user.boost is not None for user in memory.users.values()),
     )
     content = {"time": memory.time, "tau": memory.tau, "users": users}
-    body = _canonical(content | ({"places": dict(memory.places)} if memory.places else {}))
+    body = _canonical(content | ({"places": encode_places(memory.places)} if memory.places else {}))
     head = {"format": FORMAT, "version": version, "sha256": hashlib.sha256(body).hexdigest()}
     return _canonical(head) + b"\n" + body
 
@@ -113,7 +128,7 @@ def decode(data: bytes) -> Memory:
     return Memory(
         time=checked.time,
         tau=checked.tau,
-        places=checked.places,
+        places=decode_places(checked.places),
         users={
             name: RememberedUser(
                 commitments=user.commitments,
@@ -126,6 +141,27 @@ def decode(data: bytes) -> Memory:
             for name, user in checked.users.items()
         },
     )
+
+
+def are_owned(places: Mapping[str, OccupiedPlaces]) -> bool:
+    """Return whether any places have a principal or the end of a reservation."""
+    return any(occupied != OccupiedPlaces(occupied.nodes) for occupied in places.values())
+
+
+def encode_places(places: Mapping[str, OccupiedPlaces]) -> Places:
+    """Return the JSON form of places: the number of nodes alone, if nothing else is known."""
+    return {
+        name: occupied if are_owned({name: occupied}) else occupied.nodes
+        for name, occupied in places.items()
+    }
+
+
+def decode_places(places: Places) -> dict[str, OccupiedPlaces]:
+    """Return places from their JSON form."""
+    return {
+        name: OccupiedPlaces(entry) if isinstance(entry, int) else OccupiedPlaces(*entry)
+        for name, entry in places.items()
+    }
 
 
 def optional_fields(user: RememberedUser) -> dict[str, object]:

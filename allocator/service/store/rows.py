@@ -21,7 +21,11 @@ from allocator.service.store.codec import (
     VERSIONS,
     Accumulated,
     Amount,
+    Places,
     Positive,
+    are_owned,
+    decode_places,
+    encode_places,
     optional_fields,
     plain,
     version_of,
@@ -32,16 +36,13 @@ from allocator.users.memory import (
     Boost,
     Memory,
     MemoryChanges,
+    OccupiedPlaces,
     RememberedUser,
     StoredTrajectory,
 )
 
 _MODULUS = 2**256
 _ENCODER = json.JSONEncoder(allow_nan=False, sort_keys=True, separators=(",", ":"))
-
-Places = dict[Annotated[str, Field(pattern="^[0-9a-f]{16}$")], Annotated[int, Field(gt=0)]]
-"""Number of role-tree nodes that a framework's roles occupy, by digest of the framework's
-identifier."""
 
 
 class _Row(BaseModel):
@@ -87,7 +88,7 @@ class StoreRows:
 
     def __init__(self) -> None:
         self._time = 0.0
-        self._places: Mapping[str, int] = {}
+        self._places: Mapping[str, OccupiedPlaces] = {}
         self._rows: dict[str, tuple[bytes, int]] = {}
         """By user, the encoded row and the number that it adds to the checksum."""
         self._sum = 0
@@ -170,6 +171,7 @@ class StoreRows:
         """
         version = version_of(
             accumulated=bool(self._accumulating),
+            owned=are_owned(self._places),
             placed=bool(self._places),
             boosted=bool(self._boosted),
         )
@@ -226,7 +228,7 @@ def decode_memory(head: bytes, rows: Iterable[tuple[str, bytes]]) -> Memory:
         )
     checked = _validated(_Head, head, "head")
     pairs = sorted(rows)
-    places = checked.places or {}
+    places = decode_places(checked.places or {})
     claims = _head_fields(checked.time, checked.version, places)
     # JSON can write a number in several ways; only the canonical one is valid
     as_written = head == _canonical({**claims, "sum": checked.sum})
@@ -290,16 +292,18 @@ def _addend(user: str, row: bytes) -> int:
     return int.from_bytes(digest, "big")
 
 
-def _head_fields(time: float, version: int, places: Mapping[str, int]) -> dict[str, object]:
+def _head_fields(
+    time: float, version: int, places: Mapping[str, OccupiedPlaces]
+) -> dict[str, object]:
     """Return the fields of the head row, except its checksum.
 
     Args:
         time: Time of the save, in seconds since the epoch.
         version: Version of the encoding.
-        places: Number of role-tree nodes that each framework occupies, by digest of its identifier.
+        places: Role-tree nodes that each framework occupies, by digest of its identifier.
     """
     claims: dict[str, object] = {"format": FORMAT, "time": time, "version": version}
-    return {**claims, "places": dict(places)} if places else claims
+    return {**claims, "places": encode_places(places)} if places else claims
 
 
 def _checksum(rows: int, claims: Mapping[str, object]) -> str:

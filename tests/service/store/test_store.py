@@ -33,7 +33,14 @@ from allocator.service.store import writer as writer_module
 from allocator.service.store.rows import StoreRows
 from allocator.service.store.sqlite import APPLICATION_ID, SqliteStore
 from allocator.service.store.writer import saving_to_store
-from allocator.users.memory import AccumulatedUse, Boost, Memory, MemoryChanges, RememberedUser
+from allocator.users.memory import (
+    AccumulatedUse,
+    Boost,
+    Memory,
+    MemoryChanges,
+    OccupiedPlaces,
+    RememberedUser,
+)
 from allocator.users.settings import DeclaredUser
 from tests.cluster.master_side import SECOND, agent_call, framework_info, resources
 from tests.service.served import PATIENCE, Service, Stream, service, wait_for
@@ -93,7 +100,7 @@ def test_a_memory_of_the_former_release_is_read() -> None:
     digest = hashlib.sha256(body).hexdigest()
     written = f'{{"format":"longshare-memory","sha256":"{digest}","version":4}}\n'.encode() + body
     user = RememberedUser({"cpus": 0.25}, others=0.5, weight=3.0, boost=Boost(2.0, 6.0))
-    kept = Memory(5.0, {"a": user}, 9.0, {"0123456789abcdef": 7})
+    kept = Memory(5.0, {"a": user}, 9.0, {"0123456789abcdef": OccupiedPlaces(7)})
     assert codec.decode(written) == kept
     assert codec.encode(kept) == written, "older releases can read what needs no new version"
 
@@ -108,10 +115,13 @@ def test_the_version_is_the_oldest_that_has_room_for_the_memory(
         user = replace(user, boost=Boost(2.0, 6.0))
     if version >= 5:
         user = replace(user, accumulated=AccumulatedUse(3.5, 0.25))
-    places = {"0123456789abcdef": 7} if version >= 4 else {}
+    places = {"0123456789abcdef": OccupiedPlaces(7)} if version >= 4 else {}
     kept = Memory(5.0, {"a": user, "b": RememberedUser()}, 9.0, places)
     head = coded(kept).partition(b"\n")[0]
     assert json.loads(head)["version"] == version
+    owned = {"0123456789abcdef": OccupiedPlaces(7, "0" * 16)}
+    head = coded(replace(kept, places=owned)).partition(b"\n")[0]
+    assert json.loads(head)["version"] == 5
     for zero in (AccumulatedUse(), AccumulatedUse(0.0, 0.0)):
         users = {**kept.users, "b": RememberedUser(accumulated=zero)}
         assert coded(replace(kept, users=users)) == coded(kept)
