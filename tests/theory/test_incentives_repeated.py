@@ -5,12 +5,16 @@ that are checked here.
 """
 
 import random
+from collections.abc import Sequence
 from fractions import Fraction
-from itertools import pairwise, permutations
+from itertools import accumulate, pairwise, permutations
+from operator import mul
 
 import pytest
+from hypothesis import event, given, settings
+from hypothesis import strategies as st
 
-from allocator.theory.incentives.mechanism import play
+from allocator.theory.incentives.mechanism import Claim, play, share_epoch
 from allocator.theory.incentives.misreport import bound
 from allocator.theory.incentives.profile import Profile, read_profile
 
@@ -90,6 +94,85 @@ def test_leads_and_lags_of_users_are_within_the_bounds_of_lemmas_3_3_and_c_1() -
     assert seen > 20
 
 
+QUARTERS = st.sampled_from([Fraction(n, 4) for n in range(7)])
+POSITIVE = st.sampled_from([Fraction(1, 4), Fraction(1, 2), Fraction(1)])
+PAIR_OF_OUTCOMES = st.lists(
+    st.tuples(
+        st.lists(POSITIVE, min_size=3, max_size=3),
+        st.integers(1, 3),
+        st.tuples(QUARTERS, QUARTERS),
+        st.tuples(QUARTERS, QUARTERS),
+    ),
+    min_size=2,
+    max_size=5,
+)
+"""For each user: ratios, weight, and for two outcomes its demands and its totals so far."""
+
+
+@given(PAIR_OF_OUTCOMES, st.sampled_from([ZERO, Fraction(1, 2), Fraction(1)]))
+@settings(max_examples=600)
+def test_only_the_user_with_the_lower_total_gains_from_the_other_user_lemma_4_2(
+    users: list[tuple[list[Fraction], int, tuple[Fraction, Fraction], tuple[Fraction, Fraction]]],
+    alpha: Fraction,
+) -> None:
+    """Outcomes differ in totals so far and demands. User i gets more in the second, j less.
+
+    Each could get more in the outcome with less. All users need all resources.
+    """
+    weights = sum(weight for _, weight, _, _ in users)
+    first, second = (
+        [
+            Claim(
+                {str(q): ratio / max(ratios) for q, ratio in enumerate(ratios)},
+                demands[outcome],
+                Fraction(weight),
+                so_far[outcome],
+                min(demands[outcome], alpha * Fraction(weight, weights)),
+            )
+            for ratios, weight, demands, so_far in users
+        ]
+        for outcome in (0, 1)
+    )
+    got, got_then = share_epoch(first, Fraction(1)), share_epoch(second, Fraction(1))
+    for i, j in permutations(range(len(users)), 2):
+        gains = got[i] < got_then[i] and second[i].demand <= first[i].demand
+        loses = got_then[j] < got[j] and first[j].demand <= second[j].demand
+        if gains and loses:
+            event("a user gains and another loses")
+            levels = [
+                [
+                    (user.before + given) / user.weight
+                    for user, given in zip(claims, all_, strict=True)
+                ]
+                for claims, all_ in ((first, got), (second, got_then))
+            ]
+            assert levels[0][j] <= levels[0][i]
+            assert levels[1][i] <= levels[1][j]
+
+
+def largest_part(profile: Profile) -> Fraction:
+    """Return κ: the largest part of all leads that can be the first user's."""
+    liar, *others = profile.users
+    return max(liar.weight / (liar.weight + other.weight) for other in others)
+
+
+def test_a_lead_is_at_most_a_part_of_all_lags_before_corollary_d_4_and_lemma_d_5() -> None:
+    """The part is κ. Each interval in which the liar lags counts with its largest lag."""
+    leads = 0
+    for seed in range(400):
+        profile, claims = drawn(seed)
+        if profile.alpha:
+            continue
+        lags, largest_lag = ZERO, ZERO
+        for now in both(profile, claims):
+            true, lied = now["0"]
+            if lied > true:
+                lags, largest_lag, leads = lags + largest_lag, ZERO, leads + 1
+                assert lied - true <= largest_part(profile) * lags, f"seed {seed}"
+            largest_lag = max(largest_lag, true - lied)
+    assert leads > 20
+
+
 def test_all_that_is_ahead_grows_by_no_more_than_the_liar_would_get_lemmas_3_4_and_c_2() -> None:
     grown = 0
     for seed in range(300):
@@ -124,28 +207,46 @@ def again_and_again(profile: Profile, claims: list[Fraction]) -> list[tuple[Frac
     return best
 
 
-def cycles(scale: int, count: int) -> tuple[Profile, list[Fraction]]:
-    """Return a game in which user 0 gains repeatedly, in cycles of growing scale.
+def cycles(scales: Sequence[int]) -> tuple[Profile, list[Fraction]]:
+    """Return a game in which user 0 gains repeatedly, in a cycle of each scale.
 
     Each cycle is the smallest game in which a lie pays (three users, three epochs): a user that
     claims nothing in the first epoch has more after the third.
     """
     epochs = [
-        {"capacity": scale**k, "demands": {"0": scale**k, f"{name}{k}": scale**k}}
-        for k in range(count)
+        {"capacity": scale, "demands": {"0": scale, f"{name}{k}": scale}}
+        for k, scale in enumerate(scales)
         for name in ("a", "b", "a")
     ]
-    names = ["0", *(f"{name}{k}" for k in range(count) for name in ("a", "b"))]
+    names = ["0", *(f"{name}{k}" for k in range(len(scales)) for name in ("a", "b"))]
     profile = read_profile({"users": [{"name": name} for name in names], "epochs": epochs})
     truth = profile.demands(profile.users[0])
     return profile, [claim if t % 3 else ZERO for t, claim in enumerate(truth)]
+
+
+def test_totals_at_repeated_leads_grow_as_in_lemma_d_6_and_corollaries_d_7_and_d_8() -> None:
+    """In cycles of random scales: xₖ(κ − γ) ≥ κγ(x₁ + … + xₖ₋₁), and so these sums grow."""
+    dice, repeated = random.Random(7), 0
+    for _ in range(60):
+        scales = [dice.choice([1, 2, 3, 5, 9, 20]) for _ in range(5)]
+        times = again_and_again(*cycles(list(accumulate(scales, mul))))
+        gain, half = min(factor for _, factor in times) - 1, Fraction(1, 2)
+        assert 0 < gain < half
+        before = ZERO
+        for total, _factor in times:
+            assert total * (half - gain) >= half * gain * before
+            growth = 1 + half * gain / (half - gain)
+            assert before + total >= growth * before
+            before += total
+        repeated += len(times) > 2
+    assert repeated > 20
 
 
 @pytest.mark.parametrize("scale", [2, 10, 40])
 def test_repeated_leads_need_exponentially_growing_totals_theorem_5_4(
     scale: int,
 ) -> None:
-    times = again_and_again(*cycles(scale, 4))
+    times = again_and_again(*cycles([scale**k for k in range(4)]))
     assert len(times) == 4
     gain = min(factor for _total, factor in times) - 1
     half = Fraction(1, 2)
@@ -157,7 +258,7 @@ def test_repeated_leads_need_exponentially_growing_totals_theorem_5_4(
 
 
 def test_in_cycles_of_constant_size_a_liar_is_ahead_only_once() -> None:
-    times = again_and_again(*cycles(1, 4))
+    times = again_and_again(*cycles([1] * 4))
     assert times == [(Fraction(9, 8), Fraction(10, 9))]
 
 
