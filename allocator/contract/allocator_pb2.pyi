@@ -1842,7 +1842,7 @@ class Statistics(_message.Message):
     """processing time of the latest message, with its allocation"""
     @_builtins.property
     def active_filters(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
-        """number of active offer filters by role"""
+        """active offer filters by role; at most 2,000 roles"""
 
     def __init__(
         self,

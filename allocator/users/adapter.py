@@ -184,7 +184,7 @@ class SchedulerAdapter(UserView):
         """
 
     def filters_by_role(self) -> dict[str, int]:
-        """Return the number of offer filters in force, by role; empty without offers."""
+        """Return the number of offer filters in force by role, for roles that have any."""
         return {}
 
     @abstractmethod

@@ -249,14 +249,8 @@ class View(SchedulerAdapter):
 
     @override
     def filters_by_role(self) -> dict[str, int]:
-        """Return the number of offer filters in force, by role."""
-        counts: dict[str, int] = {}
-        for framework in self._cluster.ledger.frameworks.values():
-            for client in self._cluster.ledger.clients.of(framework.id):
-                counts[client.role] = counts.get(client.role, 0) + self._cluster.filters.count(
-                    client
-                )
-        return counts
+        """Return the number of offer filters in force by role, for roles that have any."""
+        return self._cluster.filters.by_role()
 
     def quotas(self) -> dict[str, tuple[Quota, Quantities]]:
         """Return each role's quota, and the quantities that count against it, by role."""

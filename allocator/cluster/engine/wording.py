@@ -128,7 +128,7 @@ class MesosWording(Wording):
         view = self._view
         if not view.frameworks:
             return "no framework is known to the master"
-        roles = view.filters_by_role()
+        roles = {client.role for client in view.clients()}
         if view.settings.user_key == "role" and not any(
             role == user.removesuffix("/.") or role.startswith(f"{user}/") for role in roles
         ):

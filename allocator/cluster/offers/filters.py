@@ -7,6 +7,7 @@ number: its end for one client. See Mesos semantics, §3.7.
 
 import heapq
 import math
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import count
@@ -111,6 +112,14 @@ class OfferFilters:
     def count(self, client: Client) -> int:
         """Return the number of a client's filters in force."""
         return self._counts[self._slots[client]] if client in self._slots else 0
+
+    def by_role(self) -> dict[str, int]:
+        """Return the number of filters in force by role, for roles that have any."""
+        roles = Counter[str]()
+        for client, slot in self._slots.items():
+            if number := self._counts[slot]:
+                roles[client.role] += number
+        return roles
 
     def slot(self, client: Client) -> int:
         """Return a client's slot: the number of its bit in the masks of this class.

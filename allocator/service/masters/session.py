@@ -1,6 +1,7 @@
 """Protocol of one master's gRPC stream: Hello, snapshots and events in, decisions out."""
 
 import asyncio
+import heapq
 import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
@@ -32,6 +33,8 @@ HELLO_TIMEOUT_S = 10.0
 _CLOSE_TIMEOUT_S = 5.0
 """Seconds that an ended stream has to deliver the reason to its peer before its task is
 cancelled."""
+MOST_FILTER_COUNTS = 2_000
+"""Maximum number of roles whose offer filters are counted in one answer: those with the most."""
 MAX_NAME_LENGTH = 1000
 """Maximum length of each name in Hello, in characters."""
 
@@ -482,7 +485,9 @@ class Session:
         """
         statistics.allocation_runs = self._engine.statistics.runs - self._cycles_before
         statistics.run_ns = round(seconds * 1e9)
-        statistics.active_filters.update(self._engine.filters_by_role())
+        filters = self._engine.filters_by_role()
+        most = heapq.nsmallest(MOST_FILTER_COUNTS, filters, lambda role: (-filters[role], role))
+        statistics.active_filters.update({role: filters[role] for role in most})
 
     def _newly_refused(self) -> list[contract.Refused]:
         """Return frameworks that the engine has rejected, if the master does not know it yet.

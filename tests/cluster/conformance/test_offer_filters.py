@@ -25,7 +25,7 @@ def test_declined_resources_are_offered_again_when_the_filter_has_expired() -> N
     assert elsewhere.role == other_role
     master.recover(elsewhere, refuse_seconds=100)
     assert [o.role for o in master.tick()] == [offer.role]
-    assert master.engine.filters_by_role()[offer.role] == 0
+    assert offer.role not in master.engine.filters_by_role()
 
 
 @pytest.mark.parametrize("seconds", [0.1, 1.0])

@@ -285,7 +285,7 @@ def seen(engine: Engine) -> dict[str, Any]:
         "why": {
             client: run_to_completion(survey.explain(client, closely=True)) for client in clients
         },
-        "filters": {role: n for role, n in engine.filters_by_role().items() if n},
+        "filters": engine.filters_by_role(),
         "quotas": engine.quotas(),
         "demands": engine.demands(),
         "constraints": engine.constraints(),

@@ -94,6 +94,43 @@ def test_answers_to_ticks_contain_the_statistics_for_the_masters_metrics(stream:
     assert statistics.run_ns > 0
 
 
+def test_an_answer_counts_filters_of_the_2000_roles_with_the_most(tmp_path: Path) -> None:
+    roles = [f"r{number:04}" for number in range(2002)]
+    total = [f"{kind}:4096" for kind in ("cpus", "mem")]
+    held = [part for role in roles for part in resources("cpus:1;mem:1", role)]
+    with service(tmp_path, f"{SDRF}[limits]\nroles = 3000\n") as running:
+        stream = Stream(running.address)
+        stream.open(
+            agents=[agent_call("s1", ";".join(total), {"f1": held})],
+            frameworks=[
+                contract.AddFramework(
+                    framework_id="f1", info=framework_info("f1", *roles), active=False
+                )
+            ],
+        )
+
+        def decline(role: str, part: str) -> None:
+            stream.tell(
+                recover_resources=contract.RecoverResources(
+                    framework_id="f1",
+                    agent_id="s1",
+                    resources=resources(part, role),
+                    filters=mesos.Filters(refuse_seconds=60.0).SerializeToString(),
+                )
+            )
+
+        decline("r2000", "cpus:1")
+        decline("r2001", "cpus:1")
+        decline("r2001", "mem:1")
+        first = stream.tell(tick=contract.Tick()).decisions.statistics.active_filters
+        for role in roles[:-2]:
+            decline(role, "cpus:1")
+        second = stream.tell(tick=contract.Tick()).decisions.statistics.active_filters
+        stream.close()
+    assert first == {"r2000": 1, "r2001": 2}
+    assert second == {"r2001": 2} | dict.fromkeys(roles[:1999], 1)
+
+
 def test_a_stream_without_an_initial_hello_is_refused(stream: Stream) -> None:
     stream.say(contract.FromMaster(events=contract.Events()))
     code, details = refusal(stream)
