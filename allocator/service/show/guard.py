@@ -1,4 +1,4 @@
-"""Limits on the HTTP port's connections, so that idle or slow clients cannot block the port."""
+"""Limits on the HTTP port's connections, so that idle or slow clients cannot block the service."""
 
 import asyncio
 from collections import OrderedDict, deque
@@ -12,6 +12,9 @@ MOST = 128
 """Maximum number of connections that have sent something, and separately of silent connections.
 A further connection ends the connection that was answered longest ago, or has been silent
 longest."""
+MOST_UNREAD = 32 * 2**20
+"""Maximum number of answer bytes that wait in memory because peers do not read. Above it, the
+connections answered longest ago are ended. The latest answer may be larger alone."""
 PATIENCE = 15.0
 """Seconds without a sent answer after which a connection is ended."""
 EACH_TURN = 4
@@ -36,6 +39,11 @@ class Guard:
         """Connections that have sent nothing; the oldest come first."""
         self._open: _Timers = OrderedDict()
         """Other connections; those answered longest ago come first."""
+        self._unread: dict[asyncio.Transport, None] = {}
+        """Connections whose peers read more slowly than they are answered; those answered longest
+        ago come first."""
+        self.closed = 0
+        """Number of connections ended because there were too many, or too many unread bytes."""
         self._answered = set[asyncio.Transport]()
         """Connections on which a request has been answered."""
         self._waiting: tuple[_Waiting, _Waiting] = (deque(), deque())
@@ -98,9 +106,36 @@ class Guard:
             timer.cancel()
             self._keep(transport, self._open)
 
+    def paused(self, transport: asyncio.Transport) -> None:
+        """Record that a peer reads slowly; end connections if too many bytes are unread in all."""
+        self._unread[transport] = None
+        # The answer that exceeds the mark of the event loop is written by then.
+        asyncio.get_running_loop().call_soon(self._limit_unread)
+
+    def resumed(self, transport: asyncio.Transport) -> None:
+        """Record that a peer has read most of its answer."""
+        self._unread.pop(transport, None)
+
+    def _limit_unread(self) -> None:
+        """End the connections answered longest ago until the unread bytes are few enough."""
+        sizes = {transport: transport.get_write_buffer_size() for transport in self._unread}
+        excess = sum(sizes.values()) - MOST_UNREAD
+        for transport in list(sizes)[:-1]:
+            if excess <= 0:
+                break
+            excess -= sizes[transport]
+            self._end(transport)
+
+    def _end(self, transport: asyncio.Transport) -> None:
+        """End a connection that takes too much, and count it."""
+        self.forget(transport)
+        self.closed += 1
+        transport.abort()
+
     def forget(self, transport: asyncio.Transport) -> None:
         """Cancel the time limit of a connection that has ended."""
         self._answered.discard(transport)
+        self._unread.pop(transport, None)
         for kept in (self._silent, self._open):
             timer = kept.pop(transport, None)
             if timer is not None:
@@ -108,9 +143,7 @@ class Guard:
 
     def _keep(self, transport: asyncio.Transport, kept: "_Timers") -> None:
         if len(kept) >= MOST:
-            oldest, timer = kept.popitem(last=False)
-            timer.cancel()
-            oldest.abort()
+            self._end(next(iter(kept)))
         loop = asyncio.get_running_loop()
         kept[transport] = loop.call_later(PATIENCE, transport.abort)
 
@@ -180,9 +213,13 @@ class _Guarded(asyncio.Protocol):
         return kept
 
     def pause_writing(self) -> None:
+        if self._transport is not None:
+            self._guard.paused(self._transport)
         if self._inner is not None:
             self._inner.pause_writing()
 
     def resume_writing(self) -> None:
+        if self._transport is not None:
+            self._guard.resumed(self._transport)
         if self._inner is not None:
             self._inner.resume_writing()

@@ -9,6 +9,7 @@ from allocator.service.accounting.accountant import AccountingStatistics
 from allocator.service.connections import Connections
 from allocator.service.loop.loop_latency import BUDGET, LoopLatency
 from allocator.service.rights import Right, Rights
+from allocator.service.show.guard import Guard
 from allocator.service.show.metric_definitions import MetricDefinition, MetricGroup, Sample
 from allocator.service.show.recorder import Recorder
 from allocator.service.show.shadows import Shadows
@@ -107,6 +108,16 @@ GRPC: MetricGroup[tuple[Rights, Connections]] = MetricGroup(
             "longshare_closed_connections_total",
             "Connections on the gRPC ports closed because they kept others out.",
             lambda grpc: grpc[1].closed,
+        ),
+    ),
+)
+HTTP: MetricGroup[Guard] = MetricGroup(
+    "The HTTP port",
+    (
+        MetricDefinition(
+            "longshare_closed_http_connections_total",
+            "Connections closed because there were too many, or too many unread bytes.",
+            lambda guard: guard.closed,
         ),
     ),
 )
@@ -217,5 +228,14 @@ SHADOWS: MetricGroup[Shadows] = MetricGroup(
     ),
     present="with `[[shadow]]`",
 )
-GROUPS: tuple[MetricGroup[Any], ...] = (POOL, LOOP, GRPC, STORE, RECORDER, ACCOUNTING, SHADOWS)
+GROUPS: tuple[MetricGroup[Any], ...] = (
+    POOL,
+    LOOP,
+    GRPC,
+    HTTP,
+    STORE,
+    RECORDER,
+    ACCOUNTING,
+    SHADOWS,
+)
 """All metrics of this module, in the order of the page on metrics."""

@@ -22,6 +22,8 @@ from allocator.service.loop.engine_lock import EngineLock
 from allocator.service.show.curves import Curves, encoding
 from allocator.service.show.guard import BACKLOG, EACH_TURN, Guard
 from allocator.service.show.label_limiter import LabelLimiter
+from allocator.service.show.metric_definitions import register
+from allocator.service.show.metrics import HTTP
 from allocator.service.show.status import Status
 from allocator.service.show.user_metrics import exposition
 from allocator.users.adapter import SchedulerAdapter
@@ -70,6 +72,7 @@ async def serving(  # noqa: PLR0913, PLR0917 - every source of the pages
         ConfigError: the address cannot be used.
     """
     guard = Guard(lambda: runner.server)
+    register(registry, (HTTP, guard))
     app = web.Application(middlewares=[guard.pace, _require_known_host(section)])
     app.add_routes(
         [

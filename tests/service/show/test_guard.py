@@ -12,7 +12,7 @@ from typing import Any, cast
 import pytest
 from aiohttp import web
 
-from allocator.service.show.guard import EACH_TURN, MOST, Guard
+from allocator.service.show.guard import EACH_TURN, MOST, MOST_UNREAD, Guard
 from tests.service.served import PATIENCE, Service, Stream, service
 from tests.service.show.test_metrics import scrape
 
@@ -112,6 +112,52 @@ def test_silent_connections_end_silent_ones_only_and_make_no_protocol() -> None:
         assert [transport.aborted for transport in silent].index(False) == 3
         assert not asks.aborted
         assert [inner.received for inner in made] == [b"GET /healthz HTTP/1.1"]
+
+    asyncio.run(crowd())
+
+
+def test_peers_that_read_no_answers_take_32_mib_in_all_and_the_latest_is_served() -> None:
+    page = b"x" * 2**23
+    transports: list[asyncio.Transport] = []
+
+    async def answer(request: web.Request) -> web.Response:
+        assert isinstance(request.transport, asyncio.Transport)
+        transports.append(request.transport)
+        return web.Response(body=page)
+
+    async def crowd() -> None:
+        guard = Guard(lambda: runner.server)
+        app = web.Application(middlewares=[guard.pace])
+        app.on_response_prepare.append(guard.answered)
+        app.add_routes([web.get("/", answer)])
+        runner = web.AppRunner(app)
+        await runner.setup()
+        loop = asyncio.get_running_loop()
+        listening = await loop.create_server(guard, "127.0.0.1", 0)
+        peers = []
+        for number in range(12):
+            peer = socket.socket()
+            peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2**14)
+            peer.setblocking(False)
+            peers.append(peer)
+            await loop.sock_connect(peer, listening.sockets[0].getsockname())
+            await loop.sock_sendall(peer, b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            while len(transports) == number or not (  # noqa: ASYNC110 - the server fills the list
+                transports[-1].is_closing() or transports[-1].get_write_buffer_size()
+            ):
+                await asyncio.sleep(0)
+            await asyncio.sleep(0)
+        kept = [transport for transport in transports if not transport.is_closing()]
+        assert kept == transports[-len(kept) :]
+        assert 3 <= len(kept) == len(transports) - guard.closed
+        assert sum(transport.get_write_buffer_size() for transport in kept) <= MOST_UNREAD
+        received = 0
+        while received < len(page):
+            received += len(await loop.sock_recv(peers[-1], 2**20))
+        for peer in peers:
+            peer.close()
+        listening.close()
+        await runner.cleanup()
 
     asyncio.run(crowd())
 
