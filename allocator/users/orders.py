@@ -16,7 +16,7 @@ class InvalidOrder(ValueError):  # noqa: N818 - the name describes the order
 
 
 def named_users(order: operator.Order) -> list[str]:
-    """Return the users that an operator's command names; empty if it concerns all users."""
+    """Return the users that an operator's command names; empty if it names no users."""
     match order.WhichOneof("order"):
         case "set_weight":
             return [order.set_weight.user]
@@ -28,6 +28,11 @@ def named_users(order: operator.Order) -> list[str]:
             return list(order.forget_users.users)
         case _:
             return []
+
+
+def concerns_all(order: operator.Order) -> bool:
+    """Return whether an operator's command concerns all users, and names none of them."""
+    return order.HasField("reset_commitments") and not order.reset_commitments.users
 
 
 def carry_out(order: operator.Order, users: UserTree[Any], policy: Policy) -> None:

@@ -11,6 +11,7 @@ from allocator.service.accounting import TooMuch
 from allocator.service.accounting.accountant import Accountant
 from allocator.service.loop.cooperative import Work, run_in_slices
 from allocator.service.operators.grpc_errors import abort
+from allocator.service.operators.refusals import Refusals
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -63,12 +64,16 @@ async def usage(
 
 
 async def audit(
-    accountant: Accountant | None, request: admin.AuditRequest, context: _Context
+    accountant: Accountant | None,
+    refusals: Refusals,
+    request: admin.AuditRequest,
+    context: _Context,
 ) -> admin.AuditReply:
     """Return the operator commands given in the requested time, refused commands included.
 
     Args:
         accountant: The accountant; None if the service keeps no accounts.
+        refusals: Counts of refused commands that the accountant does not have yet.
         request: The interval, in seconds since the epoch.
         context: The gRPC call, which a missing or slow database ends with an error status.
     """
@@ -84,6 +89,10 @@ async def audit(
         ],
         context,
     )
+    refused += [
+        record for record in refusals.counts() if request.since <= record.at < request.until
+    ]
+    refused.sort(key=lambda order: order.at)
     fields = admin.Ordered.DESCRIPTOR.fields_by_name
     reply = admin.AuditReply(earlier=earlier, earlier_refusals=earlier_refusals)
     all_orders = heapq.merge(orders, refused, key=lambda order: order.at)

@@ -165,8 +165,7 @@ class Admin(AdminServicer):
         context: grpc.aio.ServicerContext[admin.AuditRequest, admin.AuditReply],
     ) -> admin.AuditReply:
         """Return the operator commands given in a time interval, with their origin and effect."""
-        self.orders.refusals.flush()
-        return await accounts.audit(self._accountant, request, context)
+        return await accounts.audit(self._accountant, self.orders.refusals, request, context)
 
     def _read_rows(self) -> Work[dict[str, UserShare]]:
         """Return the shares of all users by name, in the order of `read_shares`."""

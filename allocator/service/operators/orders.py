@@ -31,7 +31,7 @@ from allocator.service.rights import certificate, identified
 from allocator.service.show.shares import UserShare
 from allocator.service.store.writer import StoreWriter
 from allocator.users.adapter import SchedulerAdapter
-from allocator.users.orders import InvalidOrder, named_users
+from allocator.users.orders import InvalidOrder, concerns_all, named_users
 
 LONGEST = 2000
 """Maximum length, in characters, of a command's text and of its effect in the audit log."""
@@ -108,7 +108,7 @@ class Orders:
         """
         named = set(named_users(order))
         await require_names(context, named, self._adapter.longest_name)
-        before = await self._rows.get()
+        before = await self._rows.get() if named or concerns_all(order) else {}
         async with self._turn:
             now = asyncio.get_running_loop().time
             await asyncio.sleep(self._rest_until - now())
@@ -275,11 +275,13 @@ def concerned_users(order: operator.Order, rows: Iterable[UserShare]) -> list[st
         order: The operator command.
         rows: The shares of all users.
     """
+    if concerns_all(order):
+        return [row.user for row in rows]
     named = set(named_users(order))
     return [
         row.user
         for row in rows
-        if not named or row.user in named or any(role in named for role in parents(row.user))
+        if row.user in named or any(role in named for role in parents(row.user))
     ]
 
 

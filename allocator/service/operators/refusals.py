@@ -57,18 +57,26 @@ class Refusals:
         count, _ = self._further.get(peer, (0, order))
         self._further[peer] = count + 1, order
 
-    def flush(self) -> None:
-        """Write how many more commands were refused to the audit log, in one entry per peer.
+    def counts(self) -> list[OrderRecord]:
+        """Return how many commands of the present window were only counted, in a record per peer.
 
-        These are the commands that `note` has only counted since the previous call.
+        The audit log gets these records at the end of the window. An audit shows them earlier.
         """
-        further, self._further = self._further, {}
-        for peer, (count, latest) in further.items():
-            assert self._accountant is not None
-            words = f"{count:,} more refused in {WINDOW:g} s, the latest because: {latest.refusal}"
-            entry = replace(latest, id=uuid.uuid4().hex, who=peer, before="{}", refusal=words)
-            self._accountant.note(entry)
+        return [
+            replace(
+                latest,
+                id=uuid.uuid4().hex,
+                who=peer,
+                before="{}",
+                refusal=f"{count:,} more refused in {WINDOW:g} s, the latest because: "
+                f"{latest.refusal}",
+            )
+            for peer, (count, latest) in self._further.items()
+        ]
 
     def _begin_window(self) -> None:
-        self.flush()
+        for record in self.counts():
+            assert self._accountant is not None
+            self._accountant.note(record)
+        self._further.clear()
         self._kept.clear()

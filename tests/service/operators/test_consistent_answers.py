@@ -15,6 +15,7 @@ from allocator.service.loop import cooperative
 from allocator.service.loop.engine_lock import EngineLock
 from allocator.service.masters.session import SessionStatistics
 from allocator.service.operators.admin import Admin
+from allocator.service.operators.grpc_errors import CallRefused
 from allocator.service.show.wait_reasons import Waits
 from allocator.users.orders import InvalidOrder
 from tests.cluster.master_side import MasterSide
@@ -27,13 +28,13 @@ class Ticking(EngineLock):
         super().__init__()
         self._master = master
         self._turns = turns
-        self._taken = 0
+        self.taken = 0
 
     @override
     async def __aenter__(self) -> None:
         await super().__aenter__()
-        self._taken += 1
-        if self._taken in self._turns:
+        self.taken += 1
+        if self.taken in self._turns:
             self._master.tick(1)
 
 
@@ -111,13 +112,31 @@ def test_a_user_that_leaves_during_its_explanation_is_explained_as_before(
         @override
         async def __aenter__(self) -> None:
             await super().__aenter__()
-            if self._taken == 4:  # the rank is known, the wait reasons are not yet
+            if self.taken == 4:  # the rank is known, the wait reasons are not yet
                 self._master.send(contract.RemoveFramework(framework_id="f1"))
 
     explanation = explained(master, Leaving(master))
     assert explanation.user.user == "a"
     assert explanation.meanwhile == 1
     assert not explanation.reasons
+
+
+@pytest.mark.parametrize(
+    "order", [operator.Order(), operator.Order(forget_users=operator.ForgetUsers())]
+)
+def test_a_refused_order_that_names_nobody_reads_no_users(
+    order: operator.Order, master: MasterSide
+) -> None:
+    turn = Ticking(master)
+    context: Any = SimpleNamespace(
+        auth_context=dict,
+        peer=lambda: "unix:",
+        set_code=lambda _: None,
+        set_details=lambda _: None,
+    )
+    with pytest.raises(CallRefused):
+        asyncio.run(serving(master, turn).Order(order, context))
+    assert turn.taken == 1
 
 
 def test_the_masters_messages_are_answered_between_orders_that_come_at_once(
