@@ -25,7 +25,7 @@ from bench.played.cluster import OPTIONS, PlayedCluster
 
 ROOT = Path(__file__).parents[1]
 EVENTS = 2_000
-"""Number of events that a figure averages."""
+"""Default number of events that a figure averages."""
 PARAMETERS: dict[str, dict[str, object]] = {"sdrf": {"half_life": "1h"}}
 
 
@@ -36,20 +36,20 @@ def engine(policy: str, cluster: PlayedCluster) -> Engine:
     return made
 
 
-def events(policy: str, frameworks: int, batch: int) -> Callable[[], float]:
-    """Return a function to measure µs per event, with `batch` events in each message."""
+def events(policy: str, frameworks: int, batch: int, number: int) -> Callable[[], float]:
+    """Return a function to measure µs per event: `number` events, `batch` in each message."""
     cluster = PlayedCluster(1_000, frameworks)
     following = engine(policy, cluster)
 
     def measure() -> float:
         seconds = 0.0
-        for _ in range(EVENTS // batch):
+        for _ in range(number // batch):
             message = cluster.batch(batch)
             begun = time.process_time()
             decisions = following.apply(message)
             seconds += time.process_time() - begun
             cluster.take(decisions)
-        return seconds / EVENTS * 1e6
+        return seconds / number * 1e6
 
     return measure
 
@@ -63,19 +63,22 @@ def snapshot() -> float:
     return (time.process_time() - begun) * 1e6
 
 
-OPERATIONS: dict[str, Callable[[], Callable[[], float]]] = {
-    "an event under sdrf, 50 frameworks": lambda: events("sdrf", 50, 1),
-    "an event under sdrf, 1,000 frameworks": lambda: events("sdrf", 1_000, 1),
-    "an event under sdrf, 50 frameworks, 100 in a message": lambda: events("sdrf", 50, 100),
-    "an event under drf, 50 frameworks": lambda: events("drf", 50, 1),
-    "a snapshot of 1,000 agents × 50 frameworks": lambda: snapshot,
+OPERATIONS: dict[str, Callable[[int], Callable[[], float]]] = {
+    "an event under sdrf, 50 frameworks": lambda number: events("sdrf", 50, 1, number),
+    "an event under sdrf, 1,000 frameworks": lambda number: events("sdrf", 1_000, 1, number),
+    "an event under sdrf, 50 frameworks, 100 in a message": (
+        lambda number: events("sdrf", 50, 100, number)
+    ),
+    "an event under drf, 50 frameworks": lambda number: events("drf", 50, 1, number),
+    "a snapshot of 1,000 agents × 50 frameworks": lambda _: snapshot,
 }
+"""Name of an operation → function that prepares its measurement with a number of events."""
 
 
-def answer() -> None:
+def answer(number: int) -> None:
     """Print the build, then the figures of all operations for each line of the input."""
     print(allocator.build(), flush=True)
-    measures = [prepare() for prepare in OPERATIONS.values()]
+    measures = [prepare(number) for prepare in OPERATIONS.values()]
     for _ in sys.stdin:
         print(*(measure() for measure in measures), flush=True)
 
@@ -93,10 +96,11 @@ def main() -> None:
     """Print the table: medians of the rounds, and their range."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--events", type=int, default=EVENTS, help="with --answer: of a figure")
     parser.add_argument("--answer", action="store_true", help="measure for each line of the input")
     arguments = parser.parse_args()
     if arguments.answer:
-        answer()
+        answer(arguments.events)
         return
     folders = {"pure": ROOT, "compiled": ROOT / "build" / "compiled"}
     if not folders["compiled"].exists():

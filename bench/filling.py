@@ -144,7 +144,7 @@ def least(
     return max(single, agents + max(agents - alone, 0))
 
 
-def declined(frameworks: int, declining: int, demand: str | None) -> tuple[float, int]:
+def declined(agents: int, frameworks: int, declining: int, demand: str | None) -> tuple[float, int]:
     """Return CPU seconds and offers when frameworks join agents that other frameworks decline.
 
     Each declining framework is offered agents until it has declined about half of them, at random.
@@ -179,7 +179,7 @@ def declined(frameworks: int, declining: int, demand: str | None) -> tuple[float
     come = [
         ("add_framework", framework(number, f"d{number}", demand)) for number in range(declining)
     ]
-    decisions = sent([*come, *(("add_agent", agent(number, 64)) for number in range(1000))])
+    decisions = sent([*come, *(("add_agent", agent(number, 64)) for number in range(agents))])
     for _ in range(declining):
         sent(back(decisions))
         decisions = sent([("tick", contract.Tick())])
@@ -224,6 +224,8 @@ def main() -> None:
     """Print a row for each size."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--full", action="store_true", help="the largest case as well")
+    parser.add_argument("--cases", type=int, default=len(CASES), help="the first ones only")
+    parser.add_argument("--agents", type=int, default=1000, help="that are declined or register")
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--whole-from", type=int, default=100, help="`offers.whole_from`")
     arguments = parser.parse_args()
@@ -232,7 +234,10 @@ def main() -> None:
         table.add_column(heading, justify="right")
     for heading in ("with", "ratio", "ratio per offer", "at least"):
         table.add_column(heading, justify="right")
-    for agents, frameworks, cpus, demands in [*CASES, *([FULL] if arguments.full else [])]:
+    for agents, frameworks, cpus, demands in [
+        *CASES[: arguments.cases],
+        *([FULL] if arguments.full else []),
+    ]:
         plain, demanded = [], []
         for _ in range(arguments.repeat):
             plain.append(filled(agents, frameworks, cpus, [None], arguments.whole_from))
@@ -250,14 +255,16 @@ def main() -> None:
     console.print(table)
     for declining in DECLINING:
         took, offers = zip(
-            *(declined(50, declining, demand) for demand in (None, "cpus:0.5")), strict=True
+            *(declined(arguments.agents, 50, declining, demand) for demand in (None, "cpus:0.5")),
+            strict=True,
         )
         console.print(
-            f"50 frameworks with cpus:0.5, {declining} that declined half of 1,000 agents: "
+            f"50 frameworks with cpus:0.5, {declining} that declined half of "
+            f"{arguments.agents:,} agents: "
             f"{offers[0]:,} offers in {took[0]:.2f} s without demands, "
             f"{offers[1]:,} in {took[1]:.2f} s with"
         )
-    seconds = median(registered(1000, 1000) for _ in range(arguments.repeat))
+    seconds = median(registered(arguments.agents, 1000) for _ in range(arguments.repeat))
     console.print(
         f"An agent that registers, with 1,000 frameworks in one role: {1000 * seconds:.3f} ms"
     )

@@ -145,7 +145,7 @@ class Served:
         return PlayedCluster(*self._size, begin_ns=time.time_ns())
 
 
-def served_pairs(agents: int, frameworks: int, rounds: int) -> Pairs:
+def served_pairs(agents: int, frameworks: int, rounds: int, turns: int = TURNS) -> Pairs:
     """Have services work, each in a process of its own."""
     with ExitStack() as stack:
         sides = dict[bool, Served]()
@@ -158,7 +158,7 @@ def served_pairs(agents: int, frameworks: int, rounds: int) -> Pairs:
             order = (False, True) if number % 2 else (True, False)
             snapshot = {trusted: sides[trusted].snapshot() for trusted in order}
             event: dict[bool, list[float]] = {trusted: [] for trusted in order}
-            for _ in range(TURNS):
+            for _ in range(turns):
                 for trusted in order:
                     event[trusted].append(sides[trusted].events(IN_A_TURN) / IN_A_TURN)
             if number:
@@ -174,10 +174,11 @@ def main() -> None:
     parser.add_argument("--agents", type=int, default=1000)
     parser.add_argument("--frameworks", type=int, default=50)
     parser.add_argument("--rounds", type=int, default=50)
+    parser.add_argument("--turns", type=int, default=TURNS, help="with --service: in a round")
     parser.add_argument("--service", action="store_true", help="whole services, through gRPC")
     arguments = parser.parse_args()
-    measure = served_pairs if arguments.service else pairs
-    results = measure(arguments.agents, arguments.frameworks, arguments.rounds)
+    size = arguments.agents, arguments.frameworks, arguments.rounds
+    results = served_pairs(*size, arguments.turns) if arguments.service else pairs(*size)
     table = Table(title=f"{arguments.agents:,} agents × {arguments.frameworks:,} frameworks, SDRF")
     for column in ("", "with limits", "without", "with, of without", "quartiles"):
         table.add_column(column, justify="right")

@@ -1,5 +1,6 @@
 """The Live Tree against a plain scan, per scheduling decision, for 10 to 10⁵ users."""
 
+import argparse
 import random
 import time
 
@@ -36,7 +37,7 @@ def pool(users: int, ranking: str) -> Pool[int]:
     return made
 
 
-def per_decision(made: Pool[int]) -> tuple[float, int]:
+def per_decision(made: Pool[int], patience: float = PATIENCE) -> tuple[float, int]:
     """Return seconds per decision and how many were made.
 
     A decision: time goes on, the next user gets a task, and another one's task ends.
@@ -45,7 +46,7 @@ def per_decision(made: Pool[int]) -> tuple[float, int]:
     users = range(len(made))
     begun = time.perf_counter()
     done = 0
-    while done < 3 or time.perf_counter() - begun < PATIENCE:
+    while done < 3 or time.perf_counter() - begun < patience:
         made.advance(made.now + TASK_SECONDS / (10 * len(made)))
         made.allocate(made.minimum(), TASK)
         chosen = rng.choice(users)
@@ -57,17 +58,21 @@ def per_decision(made: Pool[int]) -> tuple[float, int]:
 
 def main() -> None:
     """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--users", type=int, nargs="+", default=SIZES)
+    parser.add_argument("--seconds", type=float, default=PATIENCE, help="for each figure")
+    arguments = parser.parse_args()
     table = Table(title=f"SDRF, δ = {DELTA} per second: time of one scheduling decision")
     for column in ("users", "scan", "Live Tree", "scan / Live Tree", "events per decision"):
         table.add_column(column, justify="right")
     with Progress(console=Console(stderr=True)) as progress:
-        doing = progress.add_task("Live Tree against scan …", total=2 * len(SIZES))
-        for users in SIZES:
-            scanned, _ = per_decision(pool(users, "scan"))
+        doing = progress.add_task("Live Tree against scan …", total=2 * len(arguments.users))
+        for users in arguments.users:
+            scanned, _ = per_decision(pool(users, "scan"), arguments.seconds)
             progress.advance(doing)
             live = pool(users, "live-tree")
             before = live.events
-            kept, decisions = per_decision(live)
+            kept, decisions = per_decision(live, arguments.seconds)
             progress.advance(doing)
             table.add_row(
                 f"{users:,}",

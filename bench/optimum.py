@@ -1,8 +1,10 @@
 """The divisible optimum of TSF for 50 to 1,000 users of 1,000 machines, in 4 to 40 classes.
 
-The reference is the same engine without merging: a variable for each user and machine.
+The reference is the same engine without merging: a variable for each user and machine. It solves
+the problem with the first numbers of users and classes.
 """
 
+import argparse
 import random
 import time
 from fractions import Fraction
@@ -18,8 +20,6 @@ from allocator.theory.divisible.progressive_filling import Tank, fill
 USERS = (50, 200, 1000)
 CLASSES = (4, 10, 40)
 MACHINES = 1000
-REFERENCE = (50, 4, 1000)
-"""Users, classes and machines of the problems that are also solved without merging."""
 
 
 def problem(users: int, classes: int, machines: int) -> Problem:
@@ -89,13 +89,18 @@ def merged(shared: Problem) -> tuple[float, int]:
 
 def main() -> None:
     """Print a table: rounds, processor seconds, and their ratio to the reference."""
-    users, classes, machines = REFERENCE
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--users", type=int, nargs="+", default=USERS)
+    parser.add_argument("--classes", type=int, nargs="+", default=CLASSES)
+    parser.add_argument("--machines", type=int, default=MACHINES)
+    arguments = parser.parse_args()
+    users, classes, machines = arguments.users[0], arguments.classes[0], arguments.machines
     small = problem(users, classes, machines)
     reference = unmerged(small)
     table = Table(title=f"{users} users × {machines} machines unmerged: {reference:.2f} s")
     for heading in ("users", "classes", "machines", "rounds", "seconds", "of unmerged"):
         table.add_column(heading, justify="right")
-    sizes = [(u, c, MACHINES) for u in USERS for c in CLASSES]
+    sizes = [(u, c, machines) for u in arguments.users for c in arguments.classes]
     with Progress(transient=True) as progress:
         for users, classes, machines in progress.track(sizes):
             spent, rounds = merged(problem(users, classes, machines))

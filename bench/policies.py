@@ -1,5 +1,6 @@
 """Measure the cost of a scheduling decision under each policy, for 10 to 1,000 users."""
 
+import argparse
 import random
 import time
 
@@ -49,13 +50,13 @@ def pool(policy: str, users: int) -> tuple[Pool[int], Machines[int]]:
     return made, machines
 
 
-def per_decision(made: Pool[int]) -> float:
+def per_decision(made: Pool[int], patience: float) -> float:
     """Return the seconds of a decision: time passes, a task begins, and another task ends."""
     rng = random.Random(1)  # noqa: S311 - a workload, not a secret
     machine = Quantities({"cpus": 4000, "mem": 8000})
     begun = time.process_time()
     done = 0
-    while done < 3 or time.process_time() - begun < PATIENCE:
+    while done < 3 or time.process_time() - begun < patience:
         made.advance(made.now + 10.0 / len(made))
         made.allocate(next(made.order_on(machine, {done % len(made): TASK})), TASK)
         chosen = rng.randrange(len(made))
@@ -65,11 +66,11 @@ def per_decision(made: Pool[int]) -> float:
     return (time.process_time() - begun) / done
 
 
-def per_machine(made: Pool[int], machines: Machines[int]) -> float:
+def per_machine(made: Pool[int], machines: Machines[int], patience: float) -> float:
     """Return the seconds to rank all users again after a machine has joined."""
     begun = time.process_time()
     done = 0
-    while done < 3 or time.process_time() - begun < PATIENCE:
+    while done < 3 or time.process_time() - begun < patience:
         machines.put(str(CLASSES), Quantities({"cpus": 1000 * (done + 1)}))
         made.set_capacity(made.capacity + Quantities({"cpus": 1}))
         made.machines_changed()
@@ -80,18 +81,23 @@ def per_machine(made: Pool[int], machines: Machines[int]) -> float:
 
 def main() -> None:
     """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--users", type=int, nargs="+", default=SIZES)
+    parser.add_argument("--seconds", type=float, default=PATIENCE, help="for each figure")
+    arguments = parser.parse_args()
     table = Table(title=f"µs of a decision; and ms after a machine has come, {CLASSES} classes")
     table.add_column("policy")
-    for users in SIZES:
+    for users in arguments.users:
         table.add_column(f"{users:,} users", justify="right")
     with Progress(console=Console(stderr=True)) as progress:
-        doing = progress.add_task("policies …", total=len(policies.names()) * len(SIZES))
+        doing = progress.add_task("policies …", total=len(policies.names()) * len(arguments.users))
         for policy in policies.names():
             cells = []
-            for users in SIZES:
+            for users in arguments.users:
                 made, machines = pool(policy, users)
-                decision = per_decision(made)
-                cells.append(f"{decision * 1e6:,.0f}; {per_machine(made, machines) * 1e3:,.1f}")
+                decision = per_decision(made, arguments.seconds)
+                ranking = per_machine(made, machines, arguments.seconds)
+                cells.append(f"{decision * 1e6:,.0f}; {ranking * 1e3:,.1f}")
                 progress.advance(doing)
             table.add_row(policy, *cells)
     Console().print(table)

@@ -28,10 +28,12 @@ BATCHES = (1, 10, 100)
 
 
 def rate(
-    cluster: PlayedCluster, apply: Callable[[contract.Events], contract.Decisions], batch: int
+    cluster: PlayedCluster,
+    apply: Callable[[contract.Events], contract.Decisions],
+    batch: int,
+    number: int,
 ) -> float:
-    """Return the events per second with `batch` events in each message."""
-    number = max(EVENTS if batch > 1 else EVENTS // 4, batch)
+    """Return the events per second with `batch` of `number` events in each message."""
     seconds = 0.0
     for _ in range(number // batch):
         events = cluster.batch(batch)
@@ -42,9 +44,8 @@ def rate(
     return number / seconds
 
 
-def echoed(cluster: PlayedCluster, stream: ServiceStream, batch: int) -> float:
+def echoed(cluster: PlayedCluster, stream: ServiceStream, batch: int, number: int) -> float:
     """Return events per second when they are sent back unread."""
-    number = max(EVENTS if batch > 1 else EVENTS // 4, batch)
     message = contract.FromMaster(events=cluster.batch(batch)).SerializeToString()
     begun = time.perf_counter()
     for _ in range(number // batch):
@@ -53,7 +54,7 @@ def echoed(cluster: PlayedCluster, stream: ServiceStream, batch: int) -> float:
 
 
 def rounds(
-    agents: int, frameworks: int, number: int
+    agents: int, frameworks: int, number: int, events: int = EVENTS
 ) -> Iterator[tuple[int, list[tuple[float, float, float, float]]]]:
     """Yield for each message size its number of events, and the events per second of each round.
 
@@ -75,14 +76,15 @@ def rounds(
         stream.begin(served)
         naked.begin(behind)
         for batch in BATCHES:
+            sent = max(events if batch > 1 else events // 4, batch)
             yield (
                 batch,
                 [
                     (
-                        rate(alone, engine.apply, batch),
-                        rate(behind, naked.apply, batch),
-                        rate(served, stream.apply, batch),
-                        echoed(PlayedCluster(*size), wire, batch),
+                        rate(alone, engine.apply, batch, sent),
+                        rate(behind, naked.apply, batch, sent),
+                        rate(served, stream.apply, batch, sent),
+                        echoed(PlayedCluster(*size), wire, batch, sent),
                     )
                     for _ in track(range(number), console=Console(stderr=True))
                 ],
@@ -95,13 +97,14 @@ def main() -> None:
     parser.add_argument("--agents", type=int, default=1000)
     parser.add_argument("--frameworks", type=int, default=50)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--events", type=int, default=EVENTS, help="of a figure")
     arguments = parser.parse_args()
     size = arguments.agents, arguments.frameworks
     columns = ("engine alone", "behind bare gRPC", "through the service", "bare echo")
     table = Table(title=f"Events per second, {size[0]:,} agents × {size[1]:,} frameworks, SDRF")
     for column in ("events in a message", *columns, "service / echo"):
         table.add_column(column, justify="right")
-    for batch, measured in rounds(*size, arguments.rounds):
+    for batch, measured in rounds(*size, arguments.rounds, arguments.events):
         ratios = [through / limit for *_, through, limit in measured]
         cells = [_spread(column, ",.0f") for column in zip(*measured, strict=True)]
         table.add_row(str(batch), *cells, _spread(ratios, ".2f"))

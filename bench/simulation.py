@@ -15,7 +15,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from allocator.simulation import fast, reference
-from allocator.simulation.generator import google_month_plain
+from allocator.simulation.generator import google_month, google_month_plain
 from allocator.simulation.outcome import Outcome
 from allocator.simulation.setting import Setting, capacity_at
 from allocator.simulation.trace import MICROSECONDS, UNCONSTRAINED, Trace
@@ -51,6 +51,13 @@ def workload(tasks: int, users: int) -> Trace:
     )
 
 
+def generated(tasks: int) -> Trace:
+    """Return a generated month; with too few tasks for a month, a workload of ten users."""
+    if tasks < google_month.FEWEST:
+        return workload(tasks, 10)
+    return google_month_plain.generate(seed=0, tasks=tasks)
+
+
 def rate(
     trace: Trace,
     column: tuple[str, str, dict[str, float | str], bool],
@@ -72,7 +79,11 @@ def rate(
 
 def main() -> None:
     """Print three tables."""
-    argparse.ArgumentParser(description=__doc__).parse_args()
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--tasks", type=int, nargs="+", default=TASKS)
+    parser.add_argument("--users", type=int, nargs="+", default=USERS)
+    parser.add_argument("--tasks-of-users", type=int, default=PER_USERS, help="of all users")
+    arguments = parser.parse_args()
     console = Console()
     small = workload(1000, 10)
     begun = time.process_time()
@@ -80,24 +91,26 @@ def main() -> None:
     console.print(f"Kernels compiled, or loaded, in {time.process_time() - begun:.1f} s.")
 
     titles = [title for title, *_ in COLUMNS]
-    against = Table("simulator", *titles, title="Tasks/s, 10⁵ tasks, 627 users")
+    against = Table("simulator", *titles, title=f"Tasks/s, {arguments.tasks[0]:,} tasks of a month")
     growth = Table("tasks", *titles, "memory so far", title="Tasks/s, fast path, 627 users")
-    by_users = Table("users", *titles, title="ns/task, fast path, 10⁶ tasks")
+    by_users = Table(
+        "users", *titles, title=f"ns/task, fast path, {arguments.tasks_of_users:,} tasks"
+    )
     with Progress(console=console, transient=True) as progress:
-        job = progress.add_task("measuring", total=2 + len(TASKS) + len(USERS))
-        trace = google_month_plain.generate(seed=0, tasks=TASKS[0])
+        job = progress.add_task("measuring", total=2 + len(arguments.tasks) + len(arguments.users))
+        trace = generated(arguments.tasks[0])
         for simulator in (reference.simulate, None):
             rates = [rate(trace, column, simulator) for column in COLUMNS]
             name = "fast path" if simulator is None else "reference"
             against.add_row(name, *(f"{r:,.0f}" for r in rates))
             progress.advance(job)
-        for users in USERS:
-            trace = workload(PER_USERS, users)
+        for users in arguments.users:
+            trace = workload(arguments.tasks_of_users, users)
             rates = [rate(trace, column) for column in COLUMNS]
             by_users.add_row(f"{users:,}", *(f"{1e9 / r:,.0f}" for r in rates))
             progress.advance(job)
-        for tasks in TASKS:
-            trace = google_month_plain.generate(seed=0, tasks=tasks)
+        for tasks in arguments.tasks:
+            trace = generated(tasks)
             rates = [rate(trace, column) for column in COLUMNS]
             peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
             growth.add_row(f"{tasks:,}", *(f"{r:,.0f}" for r in rates), f"{peak:.2f} GiB")

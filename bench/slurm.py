@@ -4,6 +4,7 @@ The output of Slurm's client commands is generated, in the form of Slurm 22.05. 
 Longshare's own process alone.
 """
 
+import argparse
 import random
 import resource
 import statistics
@@ -30,9 +31,14 @@ BEGAN = 1_800_000_000
 
 
 class GeneratedSlurm(SlurmClient):
-    """A Slurm that exists as text only; starts the jobs with the highest site factors."""
+    """A Slurm that exists as text only; starts the jobs with the highest site factors.
 
-    def __init__(self) -> None:
+    Args:
+        pending: Number of pending jobs.
+        running: Number of running jobs.
+    """
+
+    def __init__(self, pending: int, running: int) -> None:
         super().__init__()
         self._random = random.Random(1)  # noqa: S311 - a generator of test data
         self.now = BEGAN
@@ -41,8 +47,8 @@ class GeneratedSlurm(SlurmClient):
         self._ended: deque[tuple[int, str, int, int]] = deque()
         self._waiting: dict[int, str] = {}
         self._factors: dict[str, int] = {}
-        self._submit(PENDING)
-        for _ in range(RUNNING):
+        self._submit(pending)
+        for _ in range(running):
             self._number += 1
             self._running.append(
                 (self._number, self._shape(), BEGAN - self._random.randrange(9000))
@@ -138,11 +144,16 @@ class GeneratedSlurm(SlurmClient):
 
 def main() -> None:
     """Poll a generated Slurm, and print the CPU time of a poll and the memory of the process."""
-    slurm = GeneratedSlurm()
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--pending", type=int, default=PENDING, help=f"at least {STARTS}")
+    parser.add_argument("--running", type=int, default=RUNNING, help=f"at least {STARTS}")
+    parser.add_argument("--polls", type=int, default=POLLS)
+    arguments = parser.parse_args()
+    slurm = GeneratedSlurm(arguments.pending, arguments.running)
     state = StateSettings(create("sdrf", {"half_life": "1d"}))
     bridge = Bridge(slurm, BridgeSettings(state, dry_run=False), float(BEGAN - 5))
     seconds, updates = [], []
-    for _ in range(POLLS):
+    for _ in range(arguments.polls):
         slurm.jobs()  # warm
         before = time.process_time()
         text, factors = slurm.jobs(), slurm.site_factors()
@@ -154,7 +165,8 @@ def main() -> None:
         updates.append(len(cycle.updates))
         slurm.pass_time()
     first, later = seconds[0], sorted(seconds[1:])
-    print(f"pending {PENDING}, running {RUNNING}, users {USERS}, nodes {NODES}, starts {STARTS}")
+    print(f"pending {arguments.pending}, running {arguments.running}, ", end="")
+    print(f"users {USERS}, nodes {NODES}, starts {STARTS}")
     print(f"first poll           {first:.3f} s of CPU")
     print(f"later polls, median  {statistics.median(later):.3f} s of CPU")
     print(f"later polls, longest {later[-1]:.3f} s of CPU")

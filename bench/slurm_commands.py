@@ -4,6 +4,7 @@ As root, the program starts a throw-away Slurm of this machine's packages. The p
 tasks of arrays; a site factor has split each task from its array.
 """
 
+import argparse
 import os
 import resource
 import statistics
@@ -37,6 +38,10 @@ SETTINGS = SlurmSettings(
 
 def main() -> None:
     """Fill a Slurm, run each command of a poll some times, and print the mean times."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--tasks", type=int, default=TASKS, help="pending tasks of each user")
+    parser.add_argument("--repeats", type=int, default=REPEATS)
+    arguments = parser.parse_args()
     missing = missing_programs()
     if missing or os.geteuid() != 0:
         print(f"skipped: needs root and Slurm's programs (missing: {', '.join(missing) or 'none'})")
@@ -49,17 +54,17 @@ def main() -> None:
         slurm.submit("--nodes=4", "--exclusive", script="sleep 100000")
         while "R" not in slurm.run("squeue", "--noheader", "--format=%t"):
             time.sleep(0.1)
-        job = ("--mem=10", f"--array=1-{TASKS}")
+        job = ("--mem=10", f"--array=1-{arguments.tasks}")
         arrays = [slurm.submit(*job, user=user, script="sleep 10") for user in USERS]
-        tasks = [f"{array}_{task}" for array in arrays for task in range(1, TASKS + 1)]
+        tasks = [f"{array}_{task}" for array in arrays for task in range(1, arguments.tasks + 1)]
         client.set_factors(FactorUpdate(task, 500) for task in tasks)
         controller = int((slurm.folder / "slurmctld.pid").read_text())
         records = client.jobs().count("|PENDING|")
         factors = len(client.site_factors())
         print(f"{records} pending records of {len(USERS)} users, {factors} in sprio")
-        print(f"seconds, mean of {REPEATS}")
+        print(f"seconds, mean of {arguments.repeats}")
         print("command                      elapsed  client's CPU  slurmctld's CPU")
-        values = iter(range(1, REPEATS + 1))
+        values = iter(range(1, arguments.repeats + 1))
 
         def update() -> None:
             factor = 500 + 1009 * next(values)
@@ -72,7 +77,9 @@ def main() -> None:
             f"scontrol, {UPDATES} site factors": update,
         }
         for name, command in commands.items():
-            measured = zip(*(_measure(command, controller) for _ in range(REPEATS)), strict=True)
+            measured = zip(
+                *(_measure(command, controller) for _ in range(arguments.repeats)), strict=True
+            )
             elapsed, own, controllers = map(statistics.mean, measured)
             print(f"{name:<28} {elapsed:7.2f} {own:13.2f} {controllers:16.2f}")
 

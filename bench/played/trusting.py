@@ -18,22 +18,22 @@ from allocator.contract import allocator_pb2 as contract
 from allocator.service.masters import message_splitting, session, timestamp_guard, wire
 
 
-class _Answering:
-    """Replaces `Unanswered`: no framework ever reaches the outstanding-offer limit."""
+class _Unlimited:
+    """Replaces `OutstandingOfferLimit`: no framework ever reaches the limit."""
 
-    full = 0
-    kept = False
+    limited = 0
+    excluded_any = False
 
     def __init__(self, *_: object) -> None:
         pass
 
-    def without(self, may: int) -> int:
-        return may
+    def without(self, eligible: int) -> int:
+        return eligible
 
-    def admits(self, _gifts: object) -> bool:
+    def admits(self, _allocations: object) -> bool:
         return True
 
-    def give(self, _client: object, _quantities: object) -> None:
+    def add(self, _client: object, _quantities: object) -> None:
         pass
 
 
@@ -46,21 +46,22 @@ def _kept(cache: Cache[Any, Any], key: object, result: object, _size: int) -> ob
 def trusting() -> Iterator[None]:
     """Accept all input unchecked during the block."""
     replaced: list[tuple[Any, str, Any]] = [
-        *((wire, name, _read) for name in ("parse", "reading")),
+        *((wire, name, _read) for name in ("parse", "parse_in_steps")),
         *(
-            (where, "parts_of", lambda message: (message,))
+            (where, "split_message", lambda message: (message,))
             for where in (message_splitting, session)
         ),
         (timestamp_guard.TimestampGuard, "bound", lambda _stamps, _message: None),
-        (timestamp_guard.TimestampGuard, "believe", lambda _stamps, _stamp: None),
-        (allocator_module, "Unanswered", _Answering),
+        (timestamp_guard.TimestampGuard, "record", lambda _stamps, _stamp: None),
+        (allocator_module, "OutstandingOfferLimit", _Unlimited),
         (Cache, "put", _kept),
         (ResourceParser, "total", lambda _sieve, messages: parse_total(messages)),
         (ResourceParser, "used", lambda _sieve, messages: parse_used(messages)),
         (ResourceParser, "allocated", lambda _sieve, messages: parse_allocated(messages)),
         (subscription, "_check_names", lambda *_: None),
         (subscription, "_check_length", lambda *_: None),
-        (subscription, "levels", lambda _roles: 0),
+        (subscription, "_check_lists", lambda *_: None),
+        (subscription, "count_role_nodes", lambda _roles: 0),
     ]
     with ExitStack() as stack:
         for where, name, replacement in replaced:
