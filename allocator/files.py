@@ -2,6 +2,7 @@
 
 import errno
 import os
+import pwd
 import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -57,6 +58,14 @@ def reason(error: OSError) -> str:
         if not folder.exists():
             remedy = f"create the folder {folder}, or check the path"
     return f"{text}; {remedy}" if remedy else text
+
+
+def user_name(number: int) -> str:
+    """Return the name of a user of the operating system, or its number if it has no name."""
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:  # as in a container
+        return str(number)
 
 
 def csv_cell(text: str) -> str:

@@ -4,6 +4,7 @@ import difflib
 import json
 import os
 import re
+import stat
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
@@ -143,6 +144,8 @@ class Connection:
             case grpc.StatusCode.INVALID_ARGUMENT | grpc.StatusCode.FAILED_PRECONDITION:
                 fail(REFUSED, details)
             case grpc.StatusCode.UNAVAILABLE | grpc.StatusCode.DEADLINE_EXCEEDED:
+                if refusal := _socket_refusal(self._address):
+                    fail(UNREACHABLE, refusal)
                 fail(
                     UNREACHABLE,
                     f"no allocator service answers at {self._address}; start one with 'longshare "
@@ -152,8 +155,14 @@ class Connection:
             case grpc.StatusCode.UNIMPLEMENTED:
                 fail(
                     UNREACHABLE,
-                    f"the program at {self._address} does not know this command; check that it is "
-                    "a longshare service of this version",
+                    f"the program at {self._address} does not serve this command ({details}); give "
+                    "the address at which a longshare service of this version serves operators",
+                )
+            case grpc.StatusCode.PERMISSION_DENIED:
+                fail(
+                    UNREACHABLE,
+                    f"{self._address} denied permission: {details}; use a certificate that this "
+                    "right names, or add the name there",
                 )
             case _:
                 fail(UNREACHABLE, f"{self._address} answered {code.name}: {details}")
@@ -217,6 +226,45 @@ def in_words(error: Exception) -> str:
     if error.filename is None:
         error = OSError(error.errno, os.strerror(error.errno), name)
     return f"{name}: {reason(error)}" if name else reason(error)
+
+
+def _socket_refusal(address: str) -> str | None:
+    """Return why this user may not open a service's Unix socket, and the remedy; None if it may.
+
+    The result is also None for other addresses, and if the socket does not exist.
+    """
+    import socket
+
+    from allocator.files import user_name
+
+    if not address.startswith("unix://"):
+        return None
+    path = Path(address.removeprefix("unix://"))
+    try:
+        with socket.socket(socket.AF_UNIX) as probe:
+            probe.settimeout(1.0)
+            probe.connect(str(path))
+    except PermissionError:
+        refusing = _refusing_path(path)
+    except OSError:
+        return None
+    else:
+        return None
+    status = refusing.stat()
+    owner = user_name(status.st_uid)
+    return (
+        f"the permissions of {refusing} (mode {stat.S_IMODE(status.st_mode):04o}, user {owner}) "
+        f"do not let the user {user_name(os.geteuid())} connect to the service at {address}; run "
+        f"the command as {owner} or root"
+    )
+
+
+def _refusing_path(path: Path) -> Path:
+    """Return the first folder above a path that this user may not enter, or else the path."""
+    folders = reversed(path.parents)
+    return next(
+        (folder for folder in folders if not os.access(folder, os.X_OK, effective_ids=True)), path
+    )
 
 
 def _target(address: str) -> str:

@@ -18,7 +18,7 @@ from allocator.service.connections import SCAN_EVERY, SCAN_REST, Connections
 from allocator.service.loop.cooperative import running_repeatedly
 from allocator.service.masters.sessions import Sessions
 from allocator.service.operators.admin import Admin
-from allocator.service.operators.request_limits import LARGEST_REQUEST, RequestLimits
+from allocator.service.operators.request_limits import LARGEST_REQUEST, METHODS, RequestLimits
 from allocator.service.rights import Rights, UnknownMethods
 
 Handlers: TypeAlias = Callable[[grpc.aio.Server], None]
@@ -91,6 +91,10 @@ async def listening(
     def unknown(server: grpc.aio.Server) -> None:
         server.add_generic_rpc_handlers((UnknownMethods(rights),))
 
+    def operators_elsewhere(server: grpc.aio.Server) -> None:
+        hint = "this port serves masters; commands connect to the address in listen.operators"
+        server.add_generic_rpc_handlers((UnknownMethods(rights, METHODS, hint),))
+
     def masters(server: grpc.aio.Server) -> None:
         if sessions is not None:
             server.add_generic_rpc_handlers((sessions.handlers(),))
@@ -112,7 +116,7 @@ async def listening(
             operator_limits = limits(shared=False)
             handlers = [operators, unknown]
             for port in (
-                _port(section, "address", section.address, [masters, unknown]),
+                _port(section, "address", section.address, [masters, operators_elsewhere]),
                 _port(section, "operators", section.operators, handlers, operator_limits),
             ):
                 ports.add(await stack.enter_async_context(port))

@@ -1,12 +1,12 @@
 """Rights of gRPC peers, by the names in their certificates."""
 
 import os
-import pwd
 import re
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from fnmatch import translate
+from functools import partial
 from itertools import islice
 from typing import Any, Literal
 
@@ -14,6 +14,7 @@ import grpc
 import structlog
 from typing_extensions import override
 
+from allocator.files import user_name
 from allocator.formatting import shortened
 from allocator.service.config import RightsSection
 
@@ -76,16 +77,8 @@ def identified(context: _Context) -> tuple[str, str]:
     if name is not None:
         return name, "certificate"
     if context.peer().startswith("unix:"):
-        return _this_user(), "socket"
+        return user_name(os.geteuid()), "socket"
     return context.peer(), "address"
-
-
-def _this_user() -> str:
-    """Return the name of the operating-system user that runs the service, or its user ID."""
-    try:
-        return pwd.getpwuid(os.geteuid()).pw_name
-    except KeyError:  # the user number has no name, as in a container
-        return str(os.geteuid())
 
 
 def _short_name(certificate_names: Sequence[str]) -> str:
@@ -173,7 +166,7 @@ class Rights:
             self._lately.clear()
         return self._lately.get((peer, right))
 
-    def permit(self, context: _Context, right: Right) -> str | None:
+    def permit(self, context: _Context, right: Right, *, served: bool = True) -> str | None:
         """Check whether a call's peer has a right; return None if so, otherwise the reason.
 
         If the peer lacks the right, the call's status is set to PERMISSION_DENIED. The caller
@@ -182,10 +175,11 @@ class Rights:
         Args:
             context: The gRPC call.
             right: The right that the call needs.
+            served: Whether this port serves the call; otherwise it counts as refused in any case.
         """
         peer = context.peer()
         refusal = self._refused_lately(peer, right) or self.refusal(context, right)
-        self.observe(peer, refusal is None, right == "masters")
+        self.observe(peer, served and refusal is None, right == "masters")
         if refusal is not None:
             if peer.startswith("ip"):  # all peers of a Unix socket have one name
                 self._lately[peer, right] = refusal
@@ -202,23 +196,38 @@ class UnknownMethods(grpc.GenericRpcHandler):
     gRPC's own answer to such calls names no peer, so floods of them would count nowhere. Register
     this handler after all others.
 
+    A method of the service's other port is answered with PERMISSION_DENIED if the peer lacks the
+    right for it, so that the peer learns which right is missing.
+
     Args:
         rights: The rights of peers, whose `observe` receives each call.
+        elsewhere: Methods of the service's other port, with the right that each needs.
+        hint: Text that names the other port, for peers with the right.
     """
 
-    def __init__(self, rights: Rights) -> None:
+    def __init__(
+        self, rights: Rights, elsewhere: Mapping[str, Right] | None = None, hint: str = ""
+    ) -> None:
         self._rights = rights
-        self._handler: Any = grpc.stream_stream_rpc_method_handler(self._refuse)
+        self._elsewhere = elsewhere or {}
+        self._hint = hint
 
     @override
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
         """Return the handler for any method."""
-        return self._handler
+        right = self._elsewhere.get(handler_call_details.method)
+        return grpc.stream_stream_rpc_method_handler(partial(self._refuse, right))
 
-    async def _refuse(self, _requests: object, context: _Context) -> AsyncIterator[None]:
-        self._rights.observe(context.peer(), False, False)
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details("this port has no such method; check the port and the client's version")
+    async def _refuse(
+        self, right: Right | None, _requests: object, context: _Context
+    ) -> AsyncIterator[None]:
+        words = self._hint
+        if right is None:
+            self._rights.observe(context.peer(), False, False)
+            words = "this port has no such method; check the port and the client's version"
+        if right is None or self._rights.permit(context, right, served=False) is None:
+            context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+            context.set_details(words)
         replies: tuple[None, ...] = ()
         for reply in replies:
             yield reply

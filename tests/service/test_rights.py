@@ -3,6 +3,8 @@
 import getpass
 import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,9 +24,11 @@ from allocator.contract.allocator_pb2_grpc import AllocatorStub
 from allocator.service.config import Config, RightsSection
 from allocator.service.rights import MOST_NAMES, Right, Rights, identified
 from frameworks.harness.ports import free_port
+from tests.forks import longshare
 from tests.service.served import PATIENCE, Service, Stream, hello, service, wait_for
 from tests.service.test_tls import Authority
 
+ROOT = Path(__file__).parents[2]
 READING = {"reading", "foreseeing", "accounting", "auditing"}
 RIGHTS = RightsSection(masters=("master-*",), operators=("alice",), readers=("dashboard",))
 ALL: tuple[Right, ...] = ("masters", "operators", "readers")
@@ -210,6 +214,23 @@ def test_each_certificate_allows_exactly_the_calls_of_its_rights(tmp_path: Path)
             with grpc.secure_channel(running.address, credentials) as channel:
                 ended[name] = asked(channel)["leading"]
         assert ended == {"master-1": ANSWERED, "alice": DENIED, "nobody": DENIED}
+        on_the_port_of_masters = {
+            "master-1": "not among listen.rights.readers; use a certificate",
+            "alice": "this port serves masters; commands connect to the address in listen.",
+        }
+        for name, words in on_the_port_of_masters.items():
+            own = authority.issue(name)
+            refused = longshare(
+                *("shares", "--address", running.address),
+                env={
+                    **os.environ,
+                    "LONGSHARE_CA": str(authority.certificate),
+                    "LONGSHARE_CERTIFICATE": str(own.certificate),
+                    "LONGSHARE_KEY": str(own.key),
+                },
+            )
+            assert words in refused.stderr
+            assert refused.returncode == 3
         running.wait_to_say('"certificate": "master-1"')
         with grpc.insecure_channel(socket) as channel:
             assert asked(channel) == {
@@ -244,6 +265,32 @@ def test_each_certificate_allows_exactly_the_calls_of_its_rights(tmp_path: Path)
             ("dashboard", "certificate", True),
             ("nobody", "certificate", True),
         }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("refusing", ["socket", "folder"])
+def test_a_command_says_that_the_permissions_of_a_socket_refuse_it(
+    tmp_path: Path, refusing: str
+) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    path = folder / "operators.sock"
+    command = [sys.executable, "-m", "allocator.cli", "shares", "--address", f"unix://{path}"]
+    with service(tmp_path, f'[listen]\noperators = "unix://{path}"\n'):
+        refused = path if refusing == "socket" else folder
+        refused.chmod(0o000)
+        owner = getpass.getuser()
+        if os.geteuid() == 0:
+            shutil.chown(refused, owner := "daemon")
+            drop = ("setpriv", "--bounding-set=-dac_override,-dac_read_search")
+            command = [*drop, *command]
+        completed = subprocess.run(
+            command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=PATIENCE
+        )
+        refused.chmod(0o700)
+    assert f"the permissions of {refused} (mode 0000, user {owner}) do not let" in completed.stderr
+    assert f"run the command as {owner} or root" in completed.stderr
+    assert completed.returncode == 3
 
 
 def test_without_tls_masters_and_operators_have_separate_ports(

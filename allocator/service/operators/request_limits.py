@@ -42,8 +42,12 @@ _Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 _Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any] | None"
 _SERVICE = admin.DESCRIPTOR.services_by_name["Admin"]
 _UNREAD = "earlier replies have not been received; receive them, or ask again later"
-_METHODS = {f"/{_SERVICE.full_name}/{method.name}" for method in _SERVICE.methods}
 _ORDER = f"/{_SERVICE.full_name}/Order"
+METHODS: dict[str, Right] = {
+    name: "operators" if name == _ORDER else "readers"
+    for name in (f"/{_SERVICE.full_name}/{method.name}" for method in _SERVICE.methods)
+}
+"""The service's methods for operators, with the right that each needs."""
 
 
 @dataclass(eq=False)
@@ -192,9 +196,9 @@ class RequestLimits(grpc.aio.ServerInterceptor):
         """Return a call's handler; an operator's call is first checked for right and limits."""
         handler: Any = await continuation(handler_call_details)
         method = handler_call_details.method
-        if handler is None or method not in _METHODS:
+        right = METHODS.get(method)
+        if handler is None or right is None:
             return cast("_Handler", handler)
-        right: Right = "operators" if method == _ORDER else "readers"
 
         async def bounded(_requests: object, context: _Context) -> Any:  # noqa: ANN401
             reason = self._rights.permit(context, right)
