@@ -146,6 +146,42 @@ def open_for_writing(
     return descriptor
 
 
+def require_writable(path: Path) -> None:
+    """Check that an existing file is regular and can be written, without a change of the file.
+
+    Raises:
+        OSError: the file cannot be written; `strerror` gives the reason and a remedy.
+    """
+    with os.fdopen(_opened(path, os.O_RDWR), "rb") as file:
+        require_regular_file(path, os.fstat(file.fileno()))
+
+
+def require_creatable(path: Path, *, makes_folder: bool = False) -> None:
+    """Check that files can be created in the folder of a path, without creating a file.
+
+    Args:
+        path: The path.
+        makes_folder: Whether the program creates missing folders above the path.
+
+    Raises:
+        OSError: no file can be created; `strerror` gives the reason and a remedy.
+    """
+    folder = path.absolute().parent
+    while makes_folder and not folder.exists():
+        folder = folder.parent
+    if not folder.exists():
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+    if not folder.is_dir():
+        raise OSError(errno.EINVAL, f"{folder} is not a folder; name another", str(path))
+    if not os.access(folder, os.W_OK | os.X_OK, effective_ids=True):
+        raise OSError(
+            errno.EPERM,
+            f"user {user_name(os.geteuid())} cannot write the folder {folder}; change its "
+            "permissions, or name another folder",
+            str(path),
+        )
+
+
 def empty(descriptor: int) -> None:
     """Truncate an open file to length 0; a device is left unchanged.
 

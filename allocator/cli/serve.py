@@ -43,7 +43,7 @@ def serve(
         ),
     ] = False,
     check: Annotated[
-        bool, typer.Option("--check", help="Check the configuration, and end.")
+        bool, typer.Option("--check", help="Check the configuration and its files, and end.")
     ] = False,
 ) -> None:
     """Run the allocator service, which decides the offers of a Mesos master.
@@ -97,6 +97,7 @@ def run_service(
             settings.listen.require_protection()
         settings.require_files(config, record)
         if check:
+            settings.check_files(config, record)
             place.database_location(settings)
             typer.echo(f"{config}: valid")
             if reason := place.missing_reason(settings):

@@ -30,7 +30,14 @@ from allocator.conformance import complaints as complaints_about
 from allocator.fairness.bounds import LARGEST_WEIGHT, LEAST_WEIGHT
 from allocator.fairness.policies import Policy
 from allocator.fairness.quantities import Quantities
-from allocator.files import read_regular_file, reason, require_regular_file
+from allocator.files import (
+    open_for_writing,
+    read_regular_file,
+    reason,
+    require_creatable,
+    require_regular_file,
+    require_writable,
+)
 from allocator.service.addresses import DEFAULT, host_and_port, is_local, target
 from allocator.users.settings import DeclaredUser
 
@@ -528,9 +535,7 @@ class StoreSection(SettingsSection):
         if self.credentials is None:
             return None
         try:
-            credentials = read_regular_file(self.credentials, private=True).decode("utf-8").strip()
-        except OSError as error:
-            raise ConfigError(f"store.credentials: {self.credentials}: {reason(error)}") from error
+            credentials = read_file("store.credentials", self.credentials).decode("utf-8").strip()
         except UnicodeDecodeError as error:
             raise ConfigError(f"store.credentials: {self.credentials}: {error}") from error
         if not all(credentials.partition(":")):
@@ -668,6 +673,34 @@ class SharedConfig(SettingsSection):
             _require_plain(name, path, secret=name in _SECRETS)
         if _has_password(self.accounting.database):
             _require_plain("accounting.database has a password", own, secret=True)
+
+    def check_files(self, own: Path, record: Path | None = None) -> None:
+        """Check that the service could open every file of the settings.
+
+        Files to read are read as the service reads them. Files to write are neither created nor
+        changed. Folders of the systemd unit may be missing.
+
+        Args:
+            own: Path of the configuration file.
+            record: Path of the event log; None for no log.
+
+        Raises:
+            ConfigError: files cannot be opened; a line for each names setting, path and reason.
+        """
+        written, read = self._files(own, record)
+        failures = list[str]()
+        for name, path in (*read.items(), *written.items()):
+            try:
+                if name in read:
+                    read_file(name, path)
+                else:
+                    _require_writable(name, path, self.apart_from(name, record))
+            except ConfigError as error:
+                failures.append(str(error))
+        if not failures:
+            self.store.secret()
+            return
+        raise ConfigError("\n  ".join([f"{own}:", *failures]))
 
     def apart_from(self, name: str, record: Path | None = None) -> list[Path]:
         """Return the paths of all files that the service uses, except one setting's file.
@@ -830,6 +863,60 @@ def read_configuration(path: Path, model: type[_Read]) -> _Read:
         raise ConfigError(f"{path}:{problems}") from error
 
 
+def read_file(name: str, path: Path) -> bytes:
+    """Return the content of the file of a setting.
+
+    Args:
+        name: The setting.
+        path: Path of the file.
+
+    Raises:
+        ConfigError: the file cannot be read, or is a secret but not private.
+    """
+    try:
+        return read_regular_file(path, private=name in _SECRETS)
+    except OSError as error:
+        raise ConfigError(f"{name}: {path}: {reason(error)}") from error
+
+
+def _require_writable(name: str, path: Path, apart: list[Path]) -> None:
+    """Check that the service could write a file or create a socket. Nothing is changed.
+
+    Args:
+        name: Setting of the file or socket.
+        path: Path of the file or socket.
+        apart: Paths of the service's further files.
+
+    Raises:
+        ConfigError: the file cannot be written.
+    """
+    if any(path.is_relative_to(folder) and not folder.exists() for folder in _MADE_BY_SYSTEMD):
+        return
+    exists, renamed = os.path.lexists(path), name == "--record" and _has_content(path)
+    try:
+        if name.startswith("listen."):
+            if exists and not path.is_socket():
+                raise ConfigError(f"{name}: {path} exists and is not a socket")
+            require_creatable(path)
+        elif name in {"store.path", "accounting.database"}:
+            if exists:
+                require_writable(path)
+            require_creatable(path, makes_folder=True)  # SQLite writes further files there
+        elif exists and not renamed:
+            os.close(open_for_writing(str(path), os.O_WRONLY, apart=apart))
+        else:
+            require_creatable(path, makes_folder=name == "recorder.file")
+    except OSError as error:
+        raise ConfigError(f"{name}: {path}: {reason(error)}") from error
+
+
+def _has_content(path: Path) -> bool:
+    """Return whether a path leads to a regular file with content."""
+    return path.is_file() and path.stat().st_size > 0
+
+
+_MADE_BY_SYSTEMD = tuple(Path(parent, "longshare") for parent in ("/run", "/var/lib", "/var/log"))
+"""Folders of the service's unit. systemd creates them at the start."""
 _SECRETS = frozenset({"store.credentials", "listen.tls.key"})
 """Settings whose files only the service's own user may be able to read."""
 _COMPANIONS = ("-journal", "-wal", "-shm")

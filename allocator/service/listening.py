@@ -12,8 +12,8 @@ import grpc
 import structlog
 
 from allocator.contract.admin_pb2_grpc import add_AdminServicer_to_server
-from allocator.files import read_regular_file, reason
-from allocator.service.config import ConfigError, ListenSection, TlsSection
+from allocator.files import reason
+from allocator.service.config import ConfigError, ListenSection, TlsSection, read_file
 from allocator.service.connections import SCAN_EVERY, SCAN_REST, Connections
 from allocator.service.loop.cooperative import running_repeatedly
 from allocator.service.masters.sessions import Sessions
@@ -238,28 +238,11 @@ def _tls_files(section: TlsSection) -> tuple[bytes, bytes, bytes | None]:
     Raises:
         ConfigError: a file cannot be read.
     """
-    contents = []
-    for name, path in (("key", section.key), ("certificate", section.certificate)):
-        contents.append(_read(name, path, private=name == "key"))
-    authority = _read("client_ca", section.client_ca) if section.client_ca is not None else None
-    return contents[0], contents[1], authority
-
-
-def _read(name: str, path: Path, *, private: bool = False) -> bytes:
-    """Return the content of a TLS file.
-
-    Args:
-        name: Setting of the file, for the error.
-        path: Path of the file.
-        private: Whether to reject a file that other users can read.
-
-    Raises:
-        ConfigError: the file cannot be read.
-    """
-    try:
-        return read_regular_file(path, private=private)
-    except OSError as error:
-        raise ConfigError(f"listen.tls.{name}: {path}: {reason(error)}") from error
+    key = read_file("listen.tls.key", section.key)
+    certificate = read_file("listen.tls.certificate", section.certificate)
+    if section.client_ca is None:
+        return key, certificate, None
+    return key, certificate, read_file("listen.tls.client_ca", section.client_ca)
 
 
 def _certificates(

@@ -175,7 +175,7 @@ class Rights:
         Args:
             context: The gRPC call.
             right: The right that the call needs.
-            served: Whether this port serves the call; otherwise it counts as refused in any case.
+            served: Whether this port serves the call. An unserved call counts as refused.
         """
         peer = context.peer()
         refusal = self._refused_lately(peer, right) or self.refusal(context, right)
@@ -196,13 +196,13 @@ class UnknownMethods(grpc.GenericRpcHandler):
     gRPC's own answer to such calls names no peer, so floods of them would count nowhere. Register
     this handler after all others.
 
-    A method of the service's other port is answered with PERMISSION_DENIED if the peer lacks the
-    right for it, so that the peer learns which right is missing.
+    Calls of the operators' methods on a port of masters are first checked for the peer's right. A
+    missing right is answered with PERMISSION_DENIED.
 
     Args:
         rights: The rights of peers, whose `observe` receives each call.
-        elsewhere: Methods of the service's other port, with the right that each needs.
-        hint: Text that names the other port, for peers with the right.
+        elsewhere: Methods of the operators' port, with the right to call each method.
+        hint: Text that names the operators' port, for peers with the right.
     """
 
     def __init__(

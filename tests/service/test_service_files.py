@@ -1,14 +1,18 @@
 """A service's files are distinct if written, private if secret, and never block a start."""
 
 import os
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from allocator.service.config import ConfigError, load
-from tests.forks import Longshare
+from tests.forks import Longshare, longshare
 from tests.service.served import PATIENCE
 
+ROOT = Path(__file__).parents[2]
 TLS = '[listen]\naddress = "127.0.0.1:5060"\n[listen.tls]\ncertificate = "{0}/c"\nkey = "{0}/k"\n'
 
 
@@ -107,3 +111,123 @@ def test_a_pipe_is_refused_without_waiting(
         finally:
             started.kill()
     assert "not a plain file" in log.read_text()
+
+
+ZOOKEEPER = '[store]\nkind = "zookeeper"\nhosts = "a:1"\ncredentials = "{0}/absent"\n'
+
+
+def checked(folder: Path, text: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run `longshare serve --check`, which must create no file."""
+    config = folder / "longshare.toml"
+    store = "" if "[store]" in text else '[store]\npath = "{0}/new/store"\n'
+    config.write_text((text + store).format(folder))
+    before = sorted(folder.rglob("*"))
+    completed = longshare("serve", "--config", str(config), "--check", *arguments)
+    assert sorted(folder.rglob("*")) == before
+    return completed
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments", "complaints"),
+    [
+        (
+            TLS.replace("{0}/k", "{0}/secret") + 'client_ca = "{0}/a/b"\n',
+            (),
+            ("listen.tls.certificate: {0}/c: No such file", "listen.tls.client_ca: {0}/a/b: No"),
+        ),
+        (TLS, (), ("listen.tls.key: {0}/k: No such file", "listen.tls.certificate: {0}/c: No")),
+        (ZOOKEEPER, (), ("store.credentials: {0}/absent: No such file",)),
+        (ZOOKEEPER.replace("absent", "secret"), (), ("secret does not contain USER:PASSWORD",)),
+        (
+            '[policy]\nname = "mine"\nfile = "{0}/policy.py"\n',
+            (),
+            ("policy: {0}/policy.py: No such file",),
+        ),
+        (
+            '[[shadow]]\nname = "mine"\nfile = "{0}/policy.py"\n',
+            (),
+            ("{0}/policy.py: No such file",),
+        ),
+        (
+            '[store]\npath = "{0}/secret/store"\n',
+            (),
+            ("store.path: {0}/secret/store: {0}/secret is not", "accounting.database: {0}/secret/"),
+        ),
+        ('[store]\npath = "{0}/folder"\n', (), ("store.path: {0}/folder: Is a directory",)),
+        (
+            '[accounting]\ndatabase = "{0}/secret/x/a"\n',
+            (),
+            ("accounting.database: {0}/secret/x/a: {0}/secret is not a folder",),
+        ),
+        (
+            '[recorder]\nfile = "{0}/secret/x/r.csv"\n',
+            (),
+            ("recorder.file: {0}/secret/x/r.csv: {0}/secret is not a folder",),
+        ),
+        ('[recorder]\nfile = "{0}/link"\n', (), ("recorder.file: {0}/link: a symbolic link",)),
+        ("", ("--record", "{0}/absent/log"), ("--record: {0}/absent/log: No such file",)),
+        (
+            '[listen]\naddress = "unix://{0}/absent/s"\noperators = "unix://{0}/secret"\n',
+            (),
+            (
+                "listen.address: {0}/absent/s: No such file",
+                "listen.operators: {0}/secret exists and is not a socket",
+            ),
+        ),
+    ],
+)
+def test_a_check_names_each_file_that_cannot_be_opened(
+    tmp_path: Path, text: str, arguments: tuple[str, ...], complaints: tuple[str, ...]
+) -> None:
+    (tmp_path / "secret").touch(0o600)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "absent")
+    given = [argument.format(tmp_path) for argument in arguments]
+    completed = checked(tmp_path, text, *given)
+    assert (completed.returncode, completed.stdout) == (2, ""), completed.stderr
+    for complaint in complaints:
+        assert complaint.format(tmp_path) in completed.stderr
+
+
+def test_a_check_accepts_files_that_exist_or_that_the_service_creates(tmp_path: Path) -> None:
+    for name in ("c", "k", "a", "store", "old.csv"):
+        (tmp_path / name).touch(0o600)
+    (tmp_path / "log").write_text("a former log")
+    text = TLS.replace("127.0.0.1:5060", "unix://{0}/s") + (
+        'client_ca = "{0}/a"\n[store]\npath = "{0}/store"\n'
+        '[accounting]\ndatabase = "{0}/new/folder/accounts"\n[recorder]\nfile = "{0}/old.csv"\n'
+    )
+    completed = checked(tmp_path, text, "--record", str(tmp_path / "log"))
+    assert (completed.returncode, completed.stderr) == (0, "")
+    assert (tmp_path / "log").read_text() == "a former log"
+
+
+@pytest.mark.parametrize("name", ["store", "recorder.csv", "key"])
+def test_a_check_names_files_that_the_user_may_not_open(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    config = tmp_path / "longshare.toml"
+    (folder / "key").touch(0o600)
+    config.write_text(
+        f'[store]\npath = "{folder}/store"\n[recorder]\nfile = "{folder}/recorder.csv"\n'
+        f'[listen.tls]\ncertificate = "{config}"\nkey = "{folder}/key"\n'
+    )
+    command = [sys.executable, "-m", "allocator.cli", "serve", "--check", "--config", str(config)]
+    folder.chmod(0o500)
+    (folder / "key").chmod(0)
+    if os.geteuid() == 0:
+        command = ["setpriv", "--bounding-set=-dac_override,-dac_read_search", *command]
+    completed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    folder.chmod(0o700)
+    assert completed.returncode == 2
+    assert re.search(rf"{folder}/{name}: (Permission denied|user \S+ cannot)", completed.stderr)
+
+
+def test_a_check_for_slurm_names_an_absent_slurm_conf(tmp_path: Path) -> None:
+    config = tmp_path / "longshare.toml"
+    config.write_text(
+        f'[slurm]\nconf = "{tmp_path}/slurm.conf"\n[store]\npath = "{tmp_path}/store"\n'
+    )
+    completed = longshare("slurm", "serve", "--config", str(config), "--check")
+    assert completed.returncode == 2
+    assert f"slurm.conf: {tmp_path}/slurm.conf: No such file" in completed.stderr

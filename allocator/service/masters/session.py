@@ -34,7 +34,7 @@ _CLOSE_TIMEOUT_S = 5.0
 """Seconds that an ended stream has to deliver the reason to its peer before its task is
 cancelled."""
 MOST_FILTER_COUNTS = 2_000
-"""Maximum number of roles whose offer filters are counted in one answer: those with the most."""
+"""Maximum number of roles, those with the most offer filters, in an answer's statistics."""
 MAX_NAME_LENGTH = 1000
 """Maximum length of each name in Hello, in characters."""
 

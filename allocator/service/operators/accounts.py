@@ -73,7 +73,7 @@ async def audit(
 
     Args:
         accountant: The accountant; None if the service keeps no accounts.
-        refusals: Counts of refused commands that the accountant does not have yet.
+        refusals: Counts of refused commands in the present window.
         request: The interval, in seconds since the epoch.
         context: The gRPC call, which a missing or slow database ends with an error status.
     """

@@ -47,7 +47,7 @@ METHODS: dict[str, Right] = {
     name: "operators" if name == _ORDER else "readers"
     for name in (f"/{_SERVICE.full_name}/{method.name}" for method in _SERVICE.methods)
 }
-"""The service's methods for operators, with the right that each needs."""
+"""Method for operators → the right to call the method."""
 
 
 @dataclass(eq=False)

@@ -1,4 +1,4 @@
-"""Limits on the HTTP port's connections, so that idle or slow clients cannot block the service."""
+"""Limits on the HTTP port's connections against idle and slow clients."""
 
 import asyncio
 from collections import OrderedDict, deque
@@ -13,8 +13,8 @@ MOST = 128
 A further connection ends the connection that was answered longest ago, or has been silent
 longest."""
 MOST_UNREAD = 32 * 2**20
-"""Maximum number of answer bytes that wait in memory because peers do not read. Above it, the
-connections answered longest ago are ended. The latest answer may be larger alone."""
+"""Maximum number of unread answer bytes in memory. Above the limit, the connections answered
+longest ago are ended. The latest answer alone may be larger."""
 PATIENCE = 15.0
 """Seconds without a sent answer after which a connection is ended."""
 EACH_TURN = 4
@@ -40,8 +40,7 @@ class Guard:
         self._open: _Timers = OrderedDict()
         """Other connections; those answered longest ago come first."""
         self._unread: dict[asyncio.Transport, None] = {}
-        """Connections whose peers read more slowly than they are answered; those answered longest
-        ago come first."""
+        """Connections of slow readers; connections answered longest ago come first."""
         self.closed = 0
         """Number of connections ended because there were too many, or too many unread bytes."""
         self._answered = set[asyncio.Transport]()
@@ -109,7 +108,7 @@ class Guard:
     def paused(self, transport: asyncio.Transport) -> None:
         """Record that a peer reads slowly; end connections if too many bytes are unread in all."""
         self._unread[transport] = None
-        # The answer that exceeds the mark of the event loop is written by then.
+        # By then the whole answer is in the buffer.
         asyncio.get_running_loop().call_soon(self._limit_unread)
 
     def resumed(self, transport: asyncio.Transport) -> None:
@@ -127,7 +126,7 @@ class Guard:
             self._end(transport)
 
     def _end(self, transport: asyncio.Transport) -> None:
-        """End a connection that takes too much, and count it."""
+        """End a connection beyond a limit, and count the connection."""
         self.forget(transport)
         self.closed += 1
         transport.abort()
