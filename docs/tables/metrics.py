@@ -22,7 +22,8 @@ def text() -> str:
 def _table(group: MetricGroup[Any]) -> str:
     rows = "".join(f"| `{metric.name}` | {_meaning(metric)} |\n" for metric in group.metrics)
     head = "| metric | meaning, type, labels and unit |\n|---|---|\n"
-    return f"## {group.title}\n\nExported {group.present}.\n\n{head}{rows}"
+    present = "" if group.present == "always" else f"Exported {group.present}.\n\n"
+    return f"## {group.title}\n\n{present}{head}{rows}"
 
 
 def _meaning(metric: MetricDefinition[Any]) -> str:

@@ -12,9 +12,10 @@ MOST = 128
 """Maximum number of connections that have sent something, and separately of silent connections.
 A further connection ends the connection that was answered longest ago, or has been silent
 longest."""
-MOST_UNREAD = 32 * 2**20
-"""Maximum number of unread answer bytes in memory. Above the limit, the connections answered
-longest ago are ended. The latest answer alone may be larger."""
+MOST_UNREAD = 24 * 2**20
+"""Maximum number of unread answer bytes of slow readers in memory. Above the limit, the connections
+answered longest ago are ended. The latest answer alone may be larger. Up to 64 KiB of an answer do
+not count, which adds at most 8 MiB for `MOST` connections."""
 PATIENCE = 15.0
 """Seconds without a sent answer after which a connection is ended."""
 EACH_TURN = 4
