@@ -13,6 +13,7 @@ from allocator.contract import mesos_pb2 as mesos
 from tests.cluster.master_side import MasterSide, Offered, agent_call, resources
 from tests.cluster.test_bulk_allocation import allocated
 from tests.cluster.test_bulk_allocation_task_shapes import cluster, framework
+from tests.cluster.test_hopeless_clients import with_minimums
 
 
 def master_of(*frameworks: contract.AddFramework) -> MasterSide:
@@ -158,3 +159,17 @@ def test_agents_with_ports_take_part_in_bulk_allocation() -> None:
     assert out.offers.total() <= 60 + 3 * 30
     assert sum(out.cpus.values()) == 60 * 64_000
     assert max(out.cpus.values()) - min(out.cpus.values()) <= 1_000
+
+
+def test_a_framework_whose_tasks_never_reach_its_minimum_offer_stops_no_cycle() -> None:
+    master = MasterSide()
+    master.settings = replace(master.settings, whole_from=2)
+    master.engine = Engine(master.settings)
+    master.restore(contract.Snapshot(time_ns=master.now_ns))
+    for number in range(4):
+        master.send(agent_call(f"s{number}", "cpus:8;mem:8192"))
+    info = with_minimums("picky", {"p": [{"gpus": 1.0}]}, "cpus:1")
+    master.send(contract.AddFramework(framework_id="picky", info=info, active=True))
+    assert master.tick() == []
+    assert not master.engine.statistics.faults
+    assert len(master.add_framework("other", "o")) == 4

@@ -548,6 +548,8 @@ class BulkAllocator:
         allowed = [self._limit.without(eligible) for eligible in group.eligible]
         eligible = yield from self._eligibility.find_eligible(group.agents, allowed, fewest)
         shapes = self._shapes(fewest, (yield from partition(eligible)))
+        if not shapes:
+            return {}
         free = [agent.available.divisible for agent in group.agents]
         whole = free[0]  # the task of clients with unknown demand
 
