@@ -114,7 +114,8 @@ class Quantities(Mapping[str, int]):
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Quantities) and self._milli == other._milli
 
-    __hash__ = None  # type: ignore[assignment]  # compared by value, and never a dictionary key
+    def __hash__(self) -> int:
+        return hash(frozenset(self._milli.items()))
 
     def __add__(self, other: "Quantities") -> "Quantities":
         if not self._milli:

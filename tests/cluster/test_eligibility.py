@@ -76,6 +76,7 @@ def test_sets_of_eligible_clients_equal_separate_questions() -> None:
         ledger = cluster.ledger
         cluster.filters.slot(Client("a", "gone"))  # The first bit belongs to a removed client.
         wanting = ClientIndex(ledger, cluster.filters)
+        wanting.update()
         clients = list(ledger.clients.wanting_offers)
         tasks = {client: ledger.batch_demand(client) for client in clients}
 
@@ -122,6 +123,7 @@ def test_the_next_client_in_a_cycle_is_the_next_after_immediate_booking() -> Non
         within, plain = known(seed), known(seed).ledger.clients
         clients = within.ledger.clients
         order, wanting = SorterView(clients), ClientIndex(within.ledger, within.filters)
+        wanting.update()
         walk = RoleTreeIterator(clients, order, wanting)
         agent = next(iter(within.ledger.agents.values()))
         for _ in range(8):

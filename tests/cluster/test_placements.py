@@ -217,9 +217,9 @@ def test_the_constraint_of_a_removed_framework_leaves_no_memory_behind() -> None
     master = MasterSide()
     add(master, "f1", "a", whitelist="s1.example")
     placements = master.engine._cluster.ledger.placements
-    assert len(list(placements.groups())) == 1
+    assert len(placements._by_key) == 1
     master.send(contract.RemoveFramework(framework_id="f1"))
-    assert not list(placements.groups())
+    assert not placements._by_key
 
 
 def test_adding_an_agent_returns_whether_the_agent_is_new_or_has_changed() -> None:

@@ -66,6 +66,10 @@ class Ledger:
         """The current failover recovery, whose late agents count in the capacity; None: no
         recovery."""
 
+    def holders(self) -> Collection[str]:
+        """Return the IDs of the frameworks to which resources are allocated on known agents."""
+        return self._agents_of.keys()
+
     def add_agent(self, agent: Agent, used: dict[str, dict[str, Resources]]) -> None:
         """Add an agent with the resources allocated on it.
 

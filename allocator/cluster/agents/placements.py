@@ -1,6 +1,6 @@
 """Tracks which agents meet each framework's placement constraints."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -14,7 +14,7 @@ _Key: TypeAlias = tuple[Constraint, ...]
 
 
 @dataclass(slots=True, eq=False)
-class _Match:
+class ConstraintGroup:
     """Frameworks with the same placement constraints, and the agents that meet them.
 
     Each agent is tested only once for all these frameworks.
@@ -50,8 +50,8 @@ class Placements:
     def __init__(self, given: Mapping[str, Constraint]) -> None:
         self._operator_constraints = given
         self._hosts: dict[str, Host] = {}
-        self._by_key: dict[_Key, _Match] = {}
-        self._by_framework: dict[str, _Match] = {}
+        self._by_key: dict[_Key, ConstraintGroup] = {}
+        self._by_framework: dict[str, ConstraintGroup] = {}
 
     def put_agent(self, agent: str, host: Host) -> bool:
         """Add an agent, or replace its description; return whether the description is new."""
@@ -79,7 +79,7 @@ class Placements:
         if key:
             match = self._by_key.get(key)
             if match is None:
-                match = self._by_key[key] = _Match(key)
+                match = self._by_key[key] = ConstraintGroup(key)
                 for agent, host in self._hosts.items():
                     match.update(agent, host)
             match.frameworks[framework.id] = None
@@ -114,14 +114,12 @@ class Placements:
         match = self._by_framework.get(framework)
         return None if match is None else match.agents
 
-    def groups(self) -> Iterator[tuple[Collection[str], Collection[str]]]:
-        """Iterate over the different combinations of constraints in use.
+    def group_of(self, framework: str) -> ConstraintGroup | None:
+        """Return the frameworks with the same constraints as a framework; None without any.
 
-        Each item has the IDs of the agents that meet the combination, and of the frameworks that
-        have it.
+        As long as the framework's constraint is unchanged, the method returns the same object.
         """
-        for match in self._by_key.values():
-            yield match.agents, match.frameworks
+        return self._by_framework.get(framework)
 
     def number(self, framework: str) -> int:
         """Return on how many agents a framework's tasks may run."""

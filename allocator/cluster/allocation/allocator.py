@@ -39,8 +39,7 @@ class Allocator:
         self._ledger = cluster.ledger
         self._filters = cluster.filters
         self._holds = cluster.holds
-        self._index: ClientIndex | None = None
-        self._version: tuple[object, ...] = ()
+        self._index = ClientIndex(cluster.ledger, cluster.filters)
 
     def run(self, agents: Sequence[Agent], decisions: contract.Decisions) -> Cooperative[int]:
         """Run one allocation cycle, and return the number of offers made.
@@ -51,7 +50,8 @@ class Allocator:
         """
         if not agents or not (open_agents := (yield from self._open_agents(agents))):
             return 0
-        index = self._current_index()
+        index = self._index
+        yield from index.update_in_steps()
         limit = OutstandingOfferLimit(self._cluster, index)
         builder = OfferBuilder(self._cluster, limit)
         roles = RoleTreeIterator(self._ledger.clients, builder.sorter, index)
@@ -80,7 +80,8 @@ class Allocator:
         agents = self._ledger.agents
         if self._holds.full or not agents:
             return
-        index = self._current_index()
+        index = self._index
+        index.update()
         sorter = SorterView(self._ledger.clients)  # a separate view that is never committed
         roles = RoleTreeIterator(self._ledger.clients, sorter, index)
         known, first_agent = index.candidates & ~index.unknown_demand, next(iter(agents.values()))
@@ -108,7 +109,8 @@ class Allocator:
             limit: Excludes frameworks with too many outstanding offers.
         """
         quotas, fair_shares = self._ledger.quotas, FairShareStage(builder, index, roles)
-        shared = index.candidates if builder.headroom.divisible else index.unguaranteed(quotas)
+        guaranteed = () if builder.headroom.divisible else [role for role, _ in quotas.items()]
+        shared = index.unguaranteed(guaranteed)
 
         def may_use(agent: Agent) -> ClientMask:
             blocked = self._filters.declining_clients(agent.id, agent.available)
@@ -174,7 +176,7 @@ class Allocator:
             ended = {
                 name for name, length in self._holds.runtime_estimates.known() if length <= wait_ns
             }
-            return eligible & sum(bit for client, bit in index.bit.items() if client[1] in ended)
+            return eligible & sum(index.by_framework.get(name, 0) for name in ended)
         return eligible
 
     def _open_agents(self, agents: Sequence[Agent]) -> Cooperative[list[Agent]]:
@@ -189,21 +191,3 @@ class Allocator:
 
     def _is_open(self, agent: Agent) -> bool:
         return self._cluster.withheld(agent) is None and bool(agent.available)
-
-    def _current_index(self) -> ClientIndex:
-        """Return the index of clients that want offers, rebuilt if its input has changed.
-
-        The input consists of the clients, their offer filters, and the demand floor. The demand
-        floor is the least size of an allocation; smaller tasks are allocated in batches.
-        """
-        if self._index is None or self._version != self._current_version():
-            self._index = ClientIndex(self._ledger, self._filters)
-            self._version = self._current_version()
-        return self._index
-
-    def _current_version(self) -> tuple[object, ...]:
-        """Return the version numbers of all state that the client index depends on.
-
-        `_current_index` rebuilds the index if a version number has changed.
-        """
-        return self._ledger.clients.version, self._filters.version, self._ledger.floor.version

@@ -693,7 +693,7 @@ class BulkAllocator:
             dict[Client, tuple[ClientTask, int]](),
         )
         whole = Quantities(free.divisible)
-        for client in self._index.bit:
+        for client in self._index.clients():
             demand = self._index.tasks.get(client, whole)
             task = tasks.get(id(demand))
             if task is None:

@@ -1,20 +1,21 @@
 """Client masks: sets of clients as integers with one bit a client, for fast filtering."""
 
 from bisect import bisect_right
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping
-from functools import cached_property
-from typing import TypeAlias
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 from allocator.cluster.agents.agent import Agent
 from allocator.cluster.agents.ledger import Ledger
-from allocator.cluster.frameworks.framework import Client, Framework, OfferRules
+from allocator.cluster.agents.placements import ConstraintGroup
+from allocator.cluster.frameworks.framework import Client, OfferRules
 from allocator.cluster.frameworks.subscription import Alternatives
 from allocator.cluster.offers.filters import OfferFilters
-from allocator.cluster.quota import top_level
+from allocator.cooperative import Cooperative, run_to_completion
 from allocator.fairness.quantities import Quantities
 
-_FEW = 16
-"""With more roles than this, `reserved_for` returns the clients of their top-level roles."""
+_CLIENTS_A_STEP = 200
+"""Clients examined in one step of an update."""
 
 ClientMask: TypeAlias = int
 """A set of clients: an integer in which each client of `ClientIndex` has one bit.
@@ -23,77 +24,241 @@ The type is an alias of int, so set operations are plain integer operations with
 of this type is a set of clients; a plain int in this package is a number or an amount."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    """Facts about one client at the last update; they determine the masks that have its bit."""
+
+    bit: ClientMask
+    users: tuple[str, ...]
+    """Names of the users above the client, and of its virtual leaf."""
+    capabilities: tuple[bool, frozenset[int]]
+    """Clients with equal capabilities can use the same agents and kinds of resources."""
+    constraint: ConstraintGroup | None
+    """The frameworks with the same placement constraint; None without a constraint."""
+    minimums: Alternatives | None
+    """The client's own minimum offer; None: the master's minimum."""
+    demand: Quantities | None
+    """Resource needs of one task; None if they are unknown, or if no agent can meet them."""
+
+
 class ClientIndex:
     """The clients that want offers, as client masks, indexed by role, constraint and task size.
 
     A client mask is a set of clients: an integer with one bit for each client. The clients of the
     index are called *candidates*.
 
-    The index holds all facts about clients that do not depend on an agent. When one of these facts
-    has changed, the allocator builds a new index in O(clients · log clients). For m resources, a
-    query costs O(m + constraints) operations on masks, whatever the number of clients.
+    The index holds all facts about clients that do not depend on an agent. After events, `update`
+    examines the clients for which one of these facts has changed. Each of them costs a few
+    operations on masks, and each resource that they need costs O(different amounts). For m
+    resources, a query costs O(m + constraints) operations on masks, whatever the number of clients.
+
+    A mask has as many bits as there are clients. A group with a single client, such as a role,
+    therefore shares the mask object of this client. Demands that no agent can meet, because they
+    name a resource that no agent has ever had, are in no table.
     """
 
     def __init__(self, ledger: Ledger, filters: OfferFilters) -> None:
+        self._ledger = ledger
+        self._filters = filters
+        self._versions = -1, -1
+        self._facts: dict[Client, _Facts] = {}
         self.candidates: ClientMask = 0
         """All clients that want offers."""
         self.unknown_demand: ClientMask = 0
         """Clients that want offers, and whose resource needs per task are unknown."""
+        self.choosy: ClientMask = 0
+        """Clients of frameworks that state minimum allocatable resources."""
         self.by_user: dict[str, ClientMask] = {}
         """Clients that want offers, by the name of each user above them, and of virtual leaves."""
         self.by_role: dict[str, ClientMask] = {}
+        self.by_framework: dict[str, ClientMask] = {}
+        """Clients that want offers, by the ID of their framework."""
         self.client = dict[ClientMask, Client]()
         """The client that each bit represents."""
         self.bit = dict[Client, ClientMask]()
         self.tasks = dict[Client, Quantities]()
-        """Resource needs of one task, for clients with a known demand. Equal demands are one
-        object."""
-        by_framework: dict[str, ClientMask] = {}
-        equal_demands: dict[frozenset[tuple[str, int]], Quantities] = {}
-        for client in ledger.clients.wanting_offers:
-            bit = 1 << filters.slot(client)
-            self.client[bit], self.bit[client] = client, bit
-            self.candidates |= bit
-            by_framework[client.framework] = by_framework.get(client.framework, 0) | bit
-            self.by_role[client.role] = self.by_role.get(client.role, 0) | bit
-            for name in ledger.clients.node(client).names:
-                self.by_user[name] = self.by_user.get(name, 0) | bit
-            task = ledger.batch_demand(client)
-            if task is None:
-                self.unknown_demand |= bit
-            else:
-                self.tasks[client] = equal_demands.setdefault(frozenset(task.items()), task)
-        self._agents_by_constraint: list[tuple[Collection[str], ClientMask]] = [
-            (agents, sum(by_framework.get(framework, 0) for framework in frameworks))
-            for agents, frameworks in ledger.placements.groups()
-        ]
-        self._exclusions = ledger.exclusions
-        self._frameworks = ledger.frameworks
-        self._below_role: dict[str, ClientMask] = {}
-        self.choosy: ClientMask = sum(
-            mask for name, mask in by_framework.items() if ledger.frameworks[name].min_allocatable
-        )
-        """Clients of frameworks that state minimum allocatable resources."""
-        self._fitting = self._sorted()
-        self._least = [
-            (name, min(amounts))
-            for name, (amounts, masks) in self._fitting.items()
-            if not masks[0] & ~self.unknown_demand
-        ]
-        """Smallest need of any task, for each resource that every task with a known demand
-        needs."""
+        """Resource needs of one task, for clients with a known demand. Equal demands that an agent
+        may meet are one object."""
+        self._attainable: ClientMask = 0
+        """Clients with a known demand, if some agent has ever had each resource of the demand."""
+        self._own_minimum: ClientMask = 0
+        """Clients whose own minimum offer replaces the master's minimum."""
+        self._without_minimum: ClientMask = 0
+        """Clients whose own minimum offer is empty: every offer reaches this minimum."""
+        self._in_role: dict[str, ClientMask] = {}
+        """Clients of a role and of its sub-roles."""
+        self._alike: dict[tuple[bool, frozenset[int]], ClientMask] = {}
+        """Clients by capabilities, to check each group once instead of each client."""
+        self._by_minimum: dict[Quantities, ClientMask] = {}
+        self._by_demand: dict[Quantities, ClientMask] = {}
+        self._needing: dict[str, dict[int, ClientMask]] = {}
+        """Clients by the amount of a resource that one task needs: resource → amount → clients."""
+        self._beyond: dict[str, tuple[list[int], list[ClientMask]]] = {}
+        """The lookup table that `fitting` searches: for each resource, the keys of `_needing` in
+        ascending order, and masks. Mask i holds the clients that need more than the first i
+        amounts."""
+        self._least: list[tuple[str, int]] = []
+        """Smallest need of any task, for each resource that every attainable task needs."""
+        self._by_constraint: dict[ConstraintGroup, ClientMask] = {}
 
-    def unguaranteed(self, guaranteed: Container[str]) -> ClientMask:
+    def update(self) -> None:
+        """Examine the clients that have changed since the last update."""
+        run_to_completion(self.update_in_steps())
+
+    def update_in_steps(self) -> Cooperative[None]:
+        """Generator form of `update`.
+
+        The index must not be read until the generator is exhausted.
+        """
+        clients, moved = self._ledger.clients, self._filters.moved
+        versions = clients.version, self._ledger.floor.version
+        if not (clients.changed or moved or versions != self._versions):
+            return
+        changed = {**clients.changed, **moved}
+        if versions != self._versions:
+            changed = dict.fromkeys((*self._facts, *clients.wanting_offers))
+        clients.changed.clear()
+        moved.clear()
+        self._versions = versions
+        outdated = set[str]()  # resources whose lookup table must be renewed
+        for number, client in enumerate(changed):
+            if number and not number % _CLIENTS_A_STEP:
+                yield
+            self._remove(client, outdated)
+        for number, client in enumerate(clients.wanting_among(changed)):
+            if number and not number % _CLIENTS_A_STEP:
+                yield
+            self._add(client, outdated)
+        for name in outdated:
+            self._renew_table(name)
+        self._least = [
+            (name, amounts[0])
+            for name, (amounts, beyond) in self._beyond.items()
+            if beyond[0] == self._attainable
+        ]
+
+    def _add(self, client: Client, outdated: set[str]) -> None:
+        """Add a client that wants offers to all masks, by its present facts.
+
+        Args:
+            client: A client that is not in the index.
+            outdated: Receives the names of the resources that the client's tasks need.
+        """
+        ledger = self._ledger
+        framework, task = ledger.frameworks[client.framework], ledger.batch_demand(client)
+        minimums = framework.min_allocatable.get(client.role)
+        bit = 1 << self._filters.slot(client)
+        self.client[bit], self.bit[client] = client, bit
+        self.candidates |= bit
+        if framework.min_allocatable:
+            self.choosy |= bit
+        if minimums is not None:
+            self._own_minimum |= bit
+            if not minimums:
+                self._without_minimum |= bit
+        demand = None
+        if task is None:
+            self.unknown_demand |= bit
+        else:
+            if ledger.floor.knows(task):
+                self._attainable |= bit
+                equal = self._by_demand.get(task)
+                demand = task = self.tasks[self.client[equal & -equal]] if equal else task
+                outdated.update(task)
+            self.tasks[client] = task
+        capabilities = "/" in client.role, framework.placing_capabilities
+        users = tuple(ledger.clients.node(client).names)
+        constraint = ledger.placements.group_of(client.framework)
+        facts = _Facts(bit, users, capabilities, constraint, minimums, demand)
+        self._facts[client] = facts
+        for group, key in self._groups(client, facts):
+            clients = group.get(key)
+            group[key] = bit if clients is None else clients | bit
+
+    def _remove(self, client: Client, outdated: set[str]) -> None:
+        """Remove a client from all masks by its facts of the last update, if it is in the index.
+
+        Args:
+            client: Any client.
+            outdated: Receives the names of the resources that the client's tasks need.
+        """
+        facts = self._facts.pop(client, None)
+        if facts is None:
+            return
+        for group, key in self._groups(client, facts):
+            remaining = group[key] & ~facts.bit
+            if remaining:
+                group[key] = remaining
+            else:
+                del group[key]
+        if facts.demand is not None:
+            outdated.update(facts.demand)
+        del self.client[facts.bit], self.bit[client]
+        self.tasks.pop(client, None)
+        others = ~facts.bit
+        self.candidates &= others
+        self.unknown_demand &= others
+        self.choosy &= others
+        self._attainable &= others
+        self._own_minimum &= others
+        self._without_minimum &= others
+
+    def _groups(
+        self, client: Client, facts: _Facts
+    ) -> Iterator[tuple[dict[Any, ClientMask], object]]:
+        """Yield each group of clients that contains a client: a dictionary of masks, and a key."""
+        for user in facts.users:
+            yield self.by_user, user
+        yield self.by_role, client.role
+        yield self.by_framework, client.framework
+        yield self._alike, facts.capabilities
+        role = client.role
+        while role:
+            yield self._in_role, role
+            role = role.rpartition("/")[0]
+        if facts.constraint is not None:
+            yield self._by_constraint, facts.constraint
+        for minimum in set(facts.minimums or ()):
+            yield self._by_minimum, minimum
+        if facts.demand is not None:
+            yield self._by_demand, facts.demand
+            for name, amount in facts.demand.items():
+                yield self._needing.setdefault(name, {}), amount
+
+    def _renew_table(self, name: str) -> None:
+        """Build the lookup table of one resource; delete the table if no task needs the resource.
+
+        Args:
+            name: The resource.
+        """
+        by_amount = self._needing[name]
+        if not by_amount:
+            del self._needing[name]
+            self._beyond.pop(name, None)
+            return
+        amounts = sorted(by_amount)
+        beyond: list[ClientMask] = [0]
+        for amount in reversed(amounts):
+            clients = by_amount[amount]
+            beyond.append(beyond[-1] | clients if beyond[-1] else clients)
+        self._beyond[name] = amounts, beyond[::-1]
+
+    def clients(self) -> Iterator[Client]:
+        """Return an iterator over the candidates, in the order in which they began to want offers.
+
+        The order of `bit` depends on when clients changed.
+        """
+        return self._ledger.clients.wanting_offers
+
+    def unguaranteed(self, guaranteed: Iterable[str]) -> ClientMask:
         """Return the clients that want offers and whose top-level roles have no quota.
 
         Args:
             guaranteed: The top-level roles that have a quota.
         """
         unguaranteed = self.candidates
-        if guaranteed:
-            for role, clients in self.by_role.items():
-                if role in guaranteed:
-                    unguaranteed &= ~clients
+        for role in guaranteed:
+            unguaranteed &= ~self.by_role.get(role, 0)
         return unguaranteed
 
     def excluded_from(self, agent: str) -> ClientMask:
@@ -106,10 +271,10 @@ class ClientIndex:
             agent: The agent's ID.
         """
         not_allowed = 0
-        for agents, excluded in self._agents_by_constraint:
-            if agent not in agents:
-                not_allowed |= excluded
-        for client in self._exclusions.of(agent):
+        for constraint, clients in self._by_constraint.items():
+            if agent not in constraint.agents:
+                not_allowed |= clients
+        for client in self._ledger.exclusions.of(agent):
             not_allowed |= self.bit.get(client, 0)
         return not_allowed
 
@@ -121,9 +286,9 @@ class ClientIndex:
         Args:
             capacity: Thousandths of each resource, by name.
         """
-        fitting = self.candidates & ~self.unknown_demand
-        for name, (amounts, masks) in self._fitting.items():
-            fitting &= masks[bisect_right(amounts, capacity.get(name, 0))]
+        fitting = self._attainable
+        for name, (amounts, beyond) in self._beyond.items():
+            fitting &= ~beyond[bisect_right(amounts, capacity.get(name, 0))]
         return fitting
 
     def unreached(self, capacity: Quantities, default: Alternatives) -> ClientMask:
@@ -139,11 +304,10 @@ class ClientIndex:
         if not capacity:
             return self.candidates
         contains = capacity.contains
-        with_default, without, minimums = self._minimums
-        reached = without
+        reached = self._without_minimum
         if not default or any(map(contains, default)):
-            reached |= with_default
-        for minimum, clients in minimums:
+            reached |= self.candidates & ~self._own_minimum
+        for minimum, clients in self._by_minimum.items():
             if contains(minimum):
                 reached |= clients
         return self.candidates & ~reached
@@ -158,8 +322,9 @@ class ClientIndex:
             rules: The master's flags that restrict offers (Mesos semantics, §3.6).
         """
         mask = 0
-        for framework, role, clients in self._alike.values():
-            if not framework.can_use(agent, role, rules):
+        for clients in self._alike.values():
+            client = self.client[clients & -clients]  # any of them
+            if not self._ledger.frameworks[client.framework].can_use(agent, client.role, rules):
                 mask |= clients
         return mask
 
@@ -168,42 +333,20 @@ class ClientIndex:
 
         These clients can use the same agents and kinds of resources.
         """
-        return self._alike[self._capabilities(client)][2]
+        return self._alike[self._facts[client].capabilities]
 
     def reserved_for(self, roles: Collection[str]) -> ClientMask:
-        """Return the clients that can be offered resources reserved for these roles, perhaps more.
+        """Return the clients of these roles and of their sub-roles.
 
-        With few roles, the result has the clients of the roles and of their descendants. With many
-        roles, the result has all clients of their top-level roles, to save time.
+        These clients can be offered resources that are reserved for the roles.
 
         Args:
             roles: The roles that an agent's resources are reserved for.
         """
         mask = 0
         for role in roles:
-            mask |= (
-                self._below(role) if len(roles) <= _FEW else self._by_top.get(top_level(role), 0)
-            )
+            mask |= self._in_role.get(role, 0)
         return mask
-
-    def _below(self, role: str) -> ClientMask:
-        """Return the clients that want offers and have a role or one of its sub-roles."""
-        mask = self._below_role.get(role)
-        if mask is None:
-            prefix = f"{role}/"
-            mask = self.by_role.get(role, 0)
-            for name, clients in self.by_role.items():
-                if name.startswith(prefix):
-                    mask |= clients
-            self._below_role[role] = mask
-        return mask
-
-    def _capabilities(self, client: Client) -> tuple[bool, frozenset[int]]:
-        """Return a key of a client's capabilities that decide which agents it can use.
-
-        Clients with equal keys can use the same agents.
-        """
-        return "/" in client.role, self._frameworks[client.framework].placing_capabilities
 
     def in_quota(self, top: str | None, quotas: Iterable[str]) -> ClientMask:
         """Return the clients of one top-level role, or of all roles without a quota.
@@ -213,65 +356,11 @@ class ClientIndex:
             quotas: The roles that have a quota; used only if `top` is None.
         """
         if top is not None:
-            return self._by_top.get(top, 0)
+            return self._in_role.get(top, 0)
         mask = self.candidates
         for role in quotas:
-            mask &= ~self._by_top.get(role, 0)
+            mask &= ~self._in_role.get(role, 0)
         return mask
-
-    @cached_property
-    def _alike(self) -> dict[tuple[bool, frozenset[int]], tuple[Framework, str, ClientMask]]:
-        """The clients grouped by capabilities, to check each group once instead of each client.
-
-        Each group has a framework and a role as a representative, and the mask of its clients.
-        """
-        alike: dict[tuple[bool, frozenset[int]], tuple[Framework, str, ClientMask]] = {}
-        for client, bit in self.bit.items():
-            key = self._capabilities(client)
-            known = alike.get(key)
-            if known is None:
-                alike[key] = self._frameworks[client.framework], client.role, bit
-            else:
-                alike[key] = known[0], known[1], known[2] | bit
-        return alike
-
-    @cached_property
-    def _by_top(self) -> dict[str, ClientMask]:
-        """The clients that want offers, by top-level role."""
-        clients: dict[str, ClientMask] = {}
-        for role, mask in self.by_role.items():
-            top = top_level(role)
-            clients[top] = clients.get(top, 0) | mask
-        return clients
-
-    @cached_property
-    def _minimums(self) -> tuple[ClientMask, ClientMask, list[tuple[Quantities, ClientMask]]]:
-        """Clients that want offers, grouped by their minimum offer (`min_allocatable`).
-
-        `unreached` uses these groups.
-
-        Returns:
-            Clients with the master's minimum; clients without a minimum; and each other minimum
-            with the mask of its clients.
-        """
-        with_default = without = 0
-        by_tuple: dict[int, tuple[Alternatives, ClientMask]] = {}
-        for client, bit in self.bit.items():
-            alternatives = self._frameworks[client.framework].min_allocatable.get(client.role)
-            if alternatives is None:
-                with_default |= bit
-            elif not alternatives:
-                without |= bit
-            else:
-                _, mask = by_tuple.get(id(alternatives), (alternatives, 0))
-                by_tuple[id(alternatives)] = alternatives, mask | bit
-        minimums: dict[frozenset[tuple[str, int]], tuple[Quantities, ClientMask]] = {}
-        for alternatives, clients in by_tuple.values():
-            for minimum in alternatives:
-                key = frozenset(minimum.items())
-                _, mask = minimums.get(key, (minimum, 0))
-                minimums[key] = minimum, mask | clients
-        return with_default, without, list(minimums.values())
 
     def room_for_two(self, capacity: Mapping[str, int]) -> bool:
         """Return whether a capacity may suffice for two tasks, of any clients that want offers.
@@ -283,27 +372,6 @@ class ClientIndex:
             capacity: Thousandths of each resource, by name.
         """
         return all(capacity.get(name, 0) >= 2 * least for name, least in self._least)
-
-    def _sorted(self) -> dict[str, tuple[list[int], list[ClientMask]]]:
-        """The lookup table that `fitting` searches: for each resource, sorted needs and masks.
-
-        The needs are the distinct amounts that tasks need of the resource, in ascending order. The
-        mask with index i holds the clients that need no more than the first i of these amounts.
-        """
-        needed: dict[str, dict[int, ClientMask]] = {}
-        for client, task in self.tasks.items():
-            for name, amount in task.items():
-                by_amount = needed.setdefault(name, {})
-                by_amount[amount] = by_amount.get(amount, 0) | self.bit[client]
-        fitting = {}
-        for name, by_amount in needed.items():
-            amounts = sorted(by_amount)
-            candidates = self.candidates
-            masks = [candidates & ~sum(by_amount.values())]
-            for amount in amounts:
-                masks.append(masks[-1] | by_amount[amount])
-            fitting[name] = amounts, masks
-        return fitting
 
 
 def ones(bits: ClientMask) -> Iterator[ClientMask]:

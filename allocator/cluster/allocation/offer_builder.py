@@ -22,8 +22,8 @@ class OutstandingOfferLimit:
     """The limit on the outstanding offers of each framework, as applied in one allocation cycle.
 
     An offer is outstanding until the framework answers it. A framework whose outstanding offers
-    reach the limit gets no further offers in this cycle. The constructor costs O(clients); without
-    a limit, each call costs O(1).
+    reach the limit gets no further offers in this cycle. The constructor costs O(frameworks that
+    hold resources); without a limit, each call costs O(1).
     """
 
     limited: ClientMask = 0
@@ -36,12 +36,11 @@ class OutstandingOfferLimit:
         if self._limit is None:
             return
         self._outstanding: dict[str, Quantities] = {}
-        """Quantities in outstanding offers, by framework."""
-        self._clients: dict[str, ClientMask] = {}
-        for client, bit in index.bit.items():
-            self._clients[client.framework] = self._clients.get(client.framework, 0) | bit
-        for framework in self._clients:
-            self._note(framework, outstanding_offers(cluster, framework))
+        """Quantities in outstanding offers, by framework; without frameworks that have none."""
+        self._clients = index.by_framework
+        for framework in cluster.ledger.holders():
+            if framework in self._clients:
+                self._note(framework, outstanding_offers(cluster, framework))
 
     def without(self, eligible: ClientMask) -> ClientMask:
         """Return the given clients except those of frameworks that have reached the limit."""
@@ -59,15 +58,17 @@ class OutstandingOfferLimit:
             return True
         outstanding = dict(self._outstanding)
         for client, quantities in allocations:
-            outstanding[client.framework] += quantities
-            if reaches_limit(outstanding[client.framework], self._limit):
+            total = outstanding.get(client.framework, Quantities()) + quantities
+            if reaches_limit(total, self._limit):
                 return False
+            outstanding[client.framework] = total
         return True
 
     def add(self, client: Client, quantities: Quantities) -> None:
         """Count the quantities of a new offer to the client against the limit of its framework."""
         if self._limit is not None and client.framework in self._clients:
-            self._note(client.framework, self._outstanding[client.framework] + quantities)
+            before = self._outstanding.get(client.framework, Quantities())
+            self._note(client.framework, before + quantities)
 
     def _note(self, framework: str, quantities: Quantities) -> None:
         self._outstanding[framework] = quantities

@@ -15,9 +15,7 @@ class QuotaStage:
         self._builder = builder
         self._index = index
         self._roles = roles
-        self._guaranteed = sum(
-            mask for role, mask in index.by_role.items() if role in builder.quotas
-        )
+        self._guaranteed = sum(index.by_role.get(role, 0) for role, _ in builder.quotas.items())
 
     def serve(self, agent: Agent, eligible: ClientMask) -> None:
         """Allocate an agent's resources towards the unmet guarantees of eligible clients' roles.

@@ -74,7 +74,8 @@ def update(cluster: Cluster, call: contract.UpdateFramework) -> Callable[[], Non
         for role in left_roles:
             cluster.forget(Client(role, framework.id))
         cluster.ledger.refresh(framework)
-        cluster.ledger.clients.version += 1  # its minimums may differ
+        for client in cluster.ledger.clients.of(framework.id):
+            cluster.ledger.clients.mark_changed(client)  # its minimums may differ
         cluster.reject_unlisted()
         cluster.mark_all_dirty()
 

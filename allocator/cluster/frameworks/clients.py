@@ -4,7 +4,8 @@ A *client* is a framework in one of its roles. The setting `users.key` determine
 client.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
+from itertools import count
 from typing import TYPE_CHECKING
 
 from allocator.cluster.agents.shared_volumes import Volume, sizes
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from allocator.cluster.agents.used_resources import LeastUse
     from allocator.cluster.metering.role_meter import RoleMeter
 
+_MANY = 1000
+"""Number of changed clients, in addition to the known clients, at which all count as changed."""
 _NOTHING = Quantities()
 
 
@@ -36,19 +39,36 @@ class Clients:
         self._users: dict[Client, User] = {}
         """client → its user"""
         self._by_framework: dict[str, list[Client]] = {}
-        self._wanting: dict[Client, None] = {}
+        self._wanting: dict[Client, int] = {}
+        """Client that wants offers → its number in the order in which clients began to want them"""
+        self._began = count()
         self.least_held: LeastUse | None = None
         """Allocations between samples of the users' use; None if used resources are sampled."""
+        self.changed: dict[Client, None] = {}
+        """Clients that have started or stopped wanting offers, or whose tasks or framework have
+        changed, since `ClientIndex` was updated. Removed clients are included."""
         self.version = 0
-        """Changes when a client starts or stops wanting offers, or when its tasks change."""
+        """Changes when all clients count as changed, because `changed` has become too long."""
 
     def __contains__(self, client: object) -> bool:
         return client in self._users
 
     @property
     def wanting_offers(self) -> Iterator[Client]:
-        """The clients that want offers, in no particular order."""
+        """The clients that want offers, in the order in which they began to want them."""
         return iter(self._wanting)
+
+    def wanting_among(self, clients: Iterable[Client]) -> list[Client]:
+        """Return those of the given clients that want offers, in the order of `wanting_offers`."""
+        wanting = self._wanting
+        return sorted((client for client in clients if client in wanting), key=wanting.__getitem__)
+
+    def mark_changed(self, client: Client) -> None:
+        """Record in `changed` that a fact about a client has changed."""
+        self.changed[client] = None
+        if len(self.changed) > _MANY + len(self._users):
+            self.changed.clear()
+            self.version += 1
 
     def add(self, client: Client, framework: Framework) -> None:
         """Add a client, and the user that its framework and role determine, if unknown.
@@ -94,10 +114,10 @@ class Clients:
         if (client in self._wanting) == wanting:
             return
         if wanting:
-            self._wanting[client] = None
+            self._wanting[client] = next(self._began)
         else:
             del self._wanting[client]
-        self.version += 1
+        self.mark_changed(client)
         self.users.set_wanting(self._users[client], client, wanting=wanting)
 
     def allocate(
@@ -168,7 +188,7 @@ class Clients:
     def set_task(self, client: Client, task: UserTask) -> None:
         """Set the demand of a client's tasks, and the agents on which they may run, in its user."""
         if self.users.set_task(self._users[client], client, task):
-            self.version += 1
+            self.mark_changed(client)
 
     def held(self, client: Client) -> Quantities:
         """Return the scalar quantities allocated to a client on all agents."""

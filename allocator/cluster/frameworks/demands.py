@@ -142,11 +142,13 @@ class DemandFloor(Largest):
     def put_names(self, names: Collection[str]) -> None:
         """Record the names of an agent's resources, including ports and items of sets.
 
-        From then on, the names count as known, even if the agent is removed.
+        From then on, the names count as known, even if the agent is removed. If a name is new,
+        `version` changes.
         """
         if not self._names.issuperset(names):
             self._names.update(names)
             self._corrections.clear()
+            self.version += 1
         self._agents_with.update(list(names))
 
     def discard_names(self, names: Collection[str]) -> None:

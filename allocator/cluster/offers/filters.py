@@ -102,8 +102,8 @@ class OfferFilters:
         self._instants: list[int] = []
         """The keys of `_due`, and outdated instants without entries; a heap."""
         self._latest = 0
-        self.version = 0
-        """Changes when a client's slot changes."""
+        self.moved: dict[Client, None] = {}
+        """Known clients that have lost their slot since `ClientIndex` was updated."""
 
     def __len__(self) -> int:
         """The number of filters in force."""
@@ -125,14 +125,13 @@ class OfferFilters:
         """Return a client's slot: the number of its bit in the masks of this class.
 
         The method assigns a slot to a client that has none. A slot changes if the client drops
-        its filters; `version` then changes, too.
+        its filters; `moved` then contains the client.
         """
         slot = self._slots.get(client)
         if slot is None:
             slot = heapq.heappop(self._free) if self._free else next(self._next_slot)
             self._slots[client] = slot
             self._counts[slot] = 0
-            self.version += 1
         return slot
 
     def add(
@@ -284,7 +283,7 @@ class OfferFilters:
         del self._slots[client]
         self._abandoned[slot] = self._counts.pop(slot)
         self._garbage += self._abandoned[slot]
-        self.version += 1
+        self.moved[client] = None
         slots = len(self._abandoned) > _FEW + len(self._counts)
         if slots or (self._garbage > _MANY and self._garbage > len(self)):
             self._sweep()
@@ -292,6 +291,7 @@ class OfferFilters:
     def forget(self, client: Client) -> None:
         """Drop all filters of a client that is removed, and free its slot."""
         self.drop(client)
+        self.moved.pop(client, None)
         slot = self._slots.pop(client, None)
         if slot is not None:
             del self._counts[slot]

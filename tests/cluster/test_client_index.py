@@ -1,0 +1,183 @@
+"""The index of clients that want offers follows each change, and costs what the change costs."""
+
+from collections.abc import Callable, Iterator
+from random import Random
+from typing import Any
+
+import pytest
+
+from allocator.cluster.allocation.client_index import ClientIndex
+from allocator.contract import allocator_pb2 as contract
+from allocator.contract import mesos_pb2 as mesos
+from allocator.cooperative import Cooperative
+from tests.cluster.master_side import MasterSide, Offered, agent_call
+from tests.cluster.test_hopeless_clients import with_minimums
+from tests.cluster.test_placements import info
+from tests.counted import counted
+
+DEMANDS = ["", "cpus:1", "cpus:1;mem:9", "mem:9;cpus:1", "gpus:1", "cpus:1;fpgas:1", "cpus:0.001"]
+AGENTS = ["cpus:4;mem:64", "cpus:8;mem:64;gpus:1", "cpus:4;mem:64;fpgas:2", "cpus(a/b):3;mem:64"]
+INPUT = {"ledger", "filters"}
+
+
+def content(index: ClientIndex) -> dict[str, Any]:
+    """Return all masks and tables of an index."""
+    known = {name: value for name, value in vars(index).items() if name[1:] not in INPUT}
+    return {**known, "_least": sorted(known["_least"])}
+
+
+def subscription(framework: str, chance: Random) -> bytes:
+    """Return a random FrameworkInfo."""
+    roles = chance.sample(["a", "a/b", "a/b/c", "b", "z"], chance.randrange(1, 4))
+    labels = {"demand": chance.choice(DEMANDS)}
+    if chance.random() < 0.3:
+        labels["whitelist"] = f"s{chance.randrange(3)}*"
+    if chance.random() < 0.3:
+        minimums = chance.choice([[], [{"cpus": 2.0}], [{"cpus": 2.0}, {"mem": 9.0}]])
+        return with_minimums(framework, dict.fromkeys(roles, minimums), labels["demand"])
+    return info(framework, roles, {name: text for name, text in labels.items() if text})
+
+
+def events(
+    master: MasterSide, chance: Random, offers: list[Offered], known: set[str]
+) -> Iterator[object]:
+    """Yield calls of the master about one framework, so that all facts about clients change."""
+    framework = f"f{chance.randrange(6)}"
+    data = subscription(framework, chance)
+    if framework not in known:
+        known.add(framework)
+        yield contract.AddFramework(framework_id=framework, info=data, active=True)
+    kind = chance.randrange(10)
+    if kind == 0:
+        known.discard(framework)
+        offers[:] = [offer for offer in offers if offer.framework != framework]
+        yield contract.RemoveFramework(framework_id=framework)
+    elif kind == 1:
+        roles = chance.choice([[], ["a"]])
+        yield contract.UpdateFramework(framework_id=framework, info=data, suppressed_roles=roles)
+    elif kind == 2:
+        yield contract.SuppressOffers(framework_id=framework, roles=chance.choice([[], ["a"]]))
+    elif kind == 3:
+        yield contract.ReviveOffers(framework_id=framework)
+    elif kind == 4:
+        yield contract.DeactivateFramework(framework_id=framework)
+    elif kind == 5:
+        yield contract.ActivateFramework(framework_id=framework)
+    elif kind == 6 and master.engine.agents < len(AGENTS):
+        number = master.engine.agents
+        yield agent_call(f"s{number}", AGENTS[number])
+    elif offers:
+        offer = offers.pop(chance.randrange(len(offers)))
+        filters = mesos.Filters(refuse_seconds=chance.choice([1.0, 100.0])).SerializeToString()
+        yield contract.RecoverResources(
+            framework_id=offer.framework,
+            agent_id=offer.agent,
+            resources=offer.messages,
+            filters=filters,
+        )
+
+
+@pytest.mark.interpreted
+@pytest.mark.parametrize("seed", range(12))
+def test_the_index_after_each_message_equals_a_new_index(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    update, compared = ClientIndex.update_in_steps, 0
+
+    def checked(index: ClientIndex) -> Cooperative[None]:
+        nonlocal compared
+        yield from update(index)
+        new = ClientIndex(index._ledger, index._filters)
+        yield from update(new)
+        assert content(index) == content(new)
+        compared += bool(index.candidates)
+
+    monkeypatch.setattr(ClientIndex, "update_in_steps", checked)
+    chance, master = Random(seed), MasterSide("sdrf", {"half_life": 60.0})
+    offers, known = list[Offered](), set[str]()
+    for _ in range(100):
+        offers += master.send(*events(master, chance, offers, known))
+        offers += master.tick() if chance.random() < 0.5 else []
+    assert not master.engine.statistics.faults
+    assert compared > 50
+
+
+def absent(framework: str, number: int) -> bytes:
+    """Return a FrameworkInfo whose tasks need many resources that no agent has."""
+    demand = ";".join(f"none{name}:{1 + number}" for name in range(20))
+    return info(framework, [f"{framework}-{role}" for role in range(4)], {"demand": demand})
+
+
+def too_large(framework: str, number: int) -> bytes:
+    """Return a FrameworkInfo whose tasks need more than any agent has."""
+    demand = f"cpus:{1000 + number}"
+    return info(framework, [f"{framework}-{role}" for role in range(4)], {"demand": demand})
+
+
+Describe = Callable[[str, int], bytes]
+
+
+def crowded(describe: Describe, frameworks: int) -> MasterSide:
+    """Return the master of a cluster with one agent, and frameworks that fit nowhere."""
+    master = MasterSide("sdrf", {"half_life": 3600.0}, min_allocatable=())
+    master.send(agent_call("s", "cpus:4;mem:4096"))
+    for number in range(frameworks):
+        name = f"x{number}"
+        call = contract.AddFramework(framework_id=name, info=describe(name, number), active=True)
+        assert master.send(call) == []
+    master.tick()
+    return master
+
+
+@pytest.mark.parametrize("describe", [absent, too_large])
+def test_a_revival_costs_the_same_however_many_frameworks_fit_nowhere(describe: Describe) -> None:
+    def cost(frameworks: int) -> int:
+        master = crowded(describe, frameworks)
+        name = "x0"
+        return counted(
+            lambda: (
+                master.send(contract.SuppressOffers(framework_id=name)),
+                master.send(contract.ReviveOffers(framework_id=name)),
+            )
+        )
+
+    cost(2)  # fills the caches
+    assert cost(80) < cost(20) + 4 * 80, "at most a call for each different amount"
+
+
+@pytest.mark.interpreted
+@pytest.mark.parametrize("describe", [absent, too_large])
+def test_masks_of_frameworks_that_fit_nowhere_share_one_object_a_client(
+    describe: Describe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    update, indexes = ClientIndex.update_in_steps, list[ClientIndex]()
+
+    def kept(index: ClientIndex) -> Cooperative[None]:
+        indexes.append(index)
+        yield from update(index)
+
+    monkeypatch.setattr(ClientIndex, "update_in_steps", kept)
+    crowded(describe, 100)
+    own = sum(bit.bit_length() for bit in indexes[-1].client)
+    assert bits(content(indexes[-1])) < 3 * own
+
+
+def bits(*roots: object) -> int:
+    """Return the number of bits of all different integers that collections contain."""
+    integers, waiting = dict[int, int](), list(roots)
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, int):
+            integers[id(item)] = item.bit_length()
+        elif isinstance(item, dict):
+            waiting += [*item, *item.values()]
+        elif isinstance(item, list | tuple):
+            waiting += item
+    return sum(integers.values())
+
+
+def test_a_framework_whose_resource_comes_with_a_new_agent_is_offered_the_agent() -> None:
+    master = crowded(absent, 2)
+    names = ";".join(f"none{name}:2" for name in range(20))
+    offers = master.send(agent_call("new", names), contract.Tick())
+    assert [offer.agent for offer in offers] == ["new", "new"]
