@@ -300,11 +300,12 @@ class LimitsSection(SettingsSection):
     or fewer does not count and always gets its roles. After a failover or a restart, the roles of a
     framework that is not back stay reserved for it for 10 minutes. A framework that asks for more
     roles than remain is rejected until it subscribes again or a snapshot arrives."""
-    frameworks: Annotated[int, Field(ge=1, le=LARGEST_NUMBER)] = 20_000
-    """Maximum number of frameworks that have roles; one takes about 15 kB of memory. Principals
-    leave room to each other, and places stay reserved after a failover, as for `all_roles`. After a
-    restart, frameworks that hold resources come first. A framework above the limit gets no offers
-    until it subscribes again or a snapshot arrives."""
+    frameworks: Annotated[int, Field(ge=1, le=LARGEST_NUMBER)] = 5_000
+    """Maximum number of frameworks that have roles; one takes about 15 kB of memory. Sets of
+    clients, which decide offers, grow with the square of the number. Principals leave room to each
+    other, and places stay reserved after a failover, as for `all_roles`. After a restart,
+    frameworks that hold resources come first. A framework above the limit gets no offers until it
+    subscribes again or a snapshot arrives."""
     exclusions: Annotated[int, Field(ge=1, le=LARGEST_NUMBER)] = 100_000
     """Maximum number of pairs of a role and an agent that one framework's offer constraints
     exclude (Mesos 1.11); one pair takes about 200 bytes of memory. A framework above the limit
