@@ -12,6 +12,7 @@ from allocator.cluster.input.limits import Limits
 from allocator.cluster.offers.exclusions import Exclusions
 from allocator.contract import allocator_pb2 as contract
 from tests.cluster.master_side import MasterSide, agent_call, framework_info
+from tests.cluster.test_hopeless_clients import lines
 
 PICKY, OTHER = Client("a", "picky"), Client("a", "other")
 
@@ -143,3 +144,17 @@ def test_the_principal_with_the_most_pairs_of_a_snapshot_loses_its_list(
     set_aside = set(master.engine.misfits())
     assert "honest" not in set_aside
     assert len(set_aside) == 3, "630 and 80 pairs of evil frameworks leave less than 500"
+
+
+def test_to_discard_a_framework_costs_the_same_beside_any_number_of_others() -> None:
+    def cost(others: int) -> int:
+        exclusions = Exclusions()
+        exclusions.add_framework("picky", {"a": ["s1"], "b": ["s1", "s2"]})
+        for number in range(others):
+            exclusions.add_framework(f"other{number}", {"a": ["s1"]})
+        steps = lines(lambda: exclusions.discard_framework("picky"))
+        assert list(exclusions.of("s2")) == []
+        assert len(exclusions.of("s1")) == others
+        return steps
+
+    assert cost(100) == cost(1)

@@ -45,6 +45,8 @@ class Exclusions:
         self._to_reject: list[str] = []
         """Unlisted frameworks that the cluster has to quarantine."""
         self._agents: dict[Client, set[str]] = {}
+        self._roles: dict[str, set[str]] = {}
+        """framework → roles in which agents are excluded"""
         self._clients: dict[str, set[Client]] = {}
         self._may_use: dict[Client, tuple[MayUse | None, MayUse]] = {}
 
@@ -136,7 +138,8 @@ class Exclusions:
         self._unlisted.pop(framework, None)
         self._principals.pop(framework, None)
         if framework in self._pairs:
-            for client in [client for client in self._agents if client.framework == framework]:
+            for role in list(self._roles[framework]):
+                client = Client(role, framework)
                 self._admit(client, self._agents[client].copy())
 
     def may_use(self, client: Client, constraint: MayUse | None) -> MayUse | None:
@@ -171,6 +174,7 @@ class Exclusions:
         if not agents:
             return
         self._agents.setdefault(client, set()).update(agents)
+        self._roles.setdefault(client.framework, set()).add(client.role)
         for agent in agents:
             self._clients.setdefault(agent, set()).add(client)
         self._total += len(agents)
@@ -209,6 +213,7 @@ class Exclusions:
         remaining -= agents
         if not remaining:
             del self._agents[client]
+            self._roles[client.framework].discard(client.role)
             self._may_use.pop(client, None)
         for agent in agents:
             clients = self._clients[agent]
@@ -218,4 +223,4 @@ class Exclusions:
         self._total -= len(agents)
         self._pairs[client.framework] -= len(agents)
         if not self._pairs[client.framework]:
-            del self._pairs[client.framework]
+            del self._pairs[client.framework], self._roles[client.framework]
