@@ -6,14 +6,16 @@ samples in memory.
 
 import asyncio
 import json
+import math
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Protocol
 
 from typing_extensions import override
 
-from allocator.service.accounting import TooMuch
+from allocator.service.accounting import HOUR, TooMuch
 from allocator.service.accounting.accountant import Accountant
 from allocator.service.loop.cooperative import Work, run_in_thread
 from allocator.service.show.standing_history import Sample, StandingHistory
@@ -27,12 +29,22 @@ MOST_ASKED = 100
 LONGEST = 31 * 86400.0
 """Longest time that one answer covers, in seconds before now."""
 MOST_POINTS = 300
-"""Maximum number of samples from memory in one answer. A chart has about as many pixels."""
-_HOUR = 3600.0
+"""Maximum number of samples from memory, and of samples from accounted hours, in one answer.
+
+A chart has about as many pixels.
+"""
+MOST_QUERIES = 8
+"""Maximum number of queries of accounted hours whose results are kept."""
+_RETRY = 60.0
+"""Seconds of the scheduler's clock until a failed query is repeated."""
 
 
 class UsageHistory(Protocol):
     """Interface to hourly shares and commitments of users, also from before this service began."""
+
+    @property
+    def revision(self) -> int:
+        """A number that changes if hours from before this service's start may have changed."""
 
     async def hours(
         self, users: Collection[str], since: float, until: float
@@ -59,6 +71,12 @@ class Accounts(UsageHistory):
     def __init__(self, accountant: Accountant) -> None:
         self._accountant = accountant
 
+    @property
+    @override
+    def revision(self) -> int:
+        # The first write accounts for the time since the latest write of another service.
+        return min(self._accountant.statistics.writes, 1)
+
     @override
     async def hours(
         self, users: Collection[str], since: float, until: float
@@ -72,8 +90,20 @@ class Accounts(UsageHistory):
         return None
 
 
+@dataclass(frozen=True, slots=True)
+class _Query:
+    """Result of a query of accounted hours."""
+
+    samples: list[Sample] | None
+    """Means of each hour, or of several hours; None if the source did not answer."""
+    expires: float
+    """Time on the scheduler's clock from which the query is repeated, in seconds."""
+
+
 class Curves:
     """Builds the data of the status page's charts from accounted hours and recent samples.
+
+    All readers of the same charts share one query of accounted hours per hour.
 
     Args:
         adapter: Source of the current time.
@@ -91,6 +121,8 @@ class Curves:
         self._adapter = adapter
         self._history = history
         self._chronicle = chronicle
+        self._queries: dict[tuple[object, ...], _Query] = {}
+        """Results of the latest queries, the earliest first: (users, seconds, revision) → query."""
         self._reading = asyncio.Lock()
         """Lock for one reader at a time. Charts then delay neither operators nor masters."""
 
@@ -104,22 +136,50 @@ class Curves:
             seconds: Length of the time before now that the answer covers, up to `LONGEST` seconds.
         """
         users = users[:MOST_ASKED]
+        seconds = min(seconds, LONGEST)
         until = self._adapter.now
-        since = max(until - min(seconds, LONGEST), 0.0)
+        since = max(until - seconds, 0.0)
         samples = [sample for sample in self._history.samples if sample.time >= since]
-        hours: Sequence[Hour] | None = ()
+        past: list[Sample] | None = []
         async with self._reading:
             if self._chronicle is not None:
-                hours = await self._chronicle.hours(users, since, until)
-            work = self._merge(users, (since, until), samples, hours)
+                past = await self._accounted(self._chronicle, sorted(users), seconds, until)
+            work = self._merge(users, (since, until), samples, past)
             return await asyncio.to_thread(run_in_thread, work)
+
+    async def _accounted(
+        self, chronicle: UsageHistory, users: Sequence[str], seconds: float, until: float
+    ) -> list[Sample] | None:
+        """Return samples from accounted hours; None if the source does not answer.
+
+        Args:
+            chronicle: Source of the hours.
+            users: Names of the users, sorted.
+            seconds: Length of the interval, in seconds.
+            until: End of the interval, in seconds since the epoch.
+        """
+        key = (*users, seconds, chronicle.revision)
+        query = self._queries.pop(key, None)
+        if query is None or not until < query.expires <= until + HOUR:
+            start = (until - seconds) // HOUR * HOUR
+            hours = await chronicle.hours(users, start, until)
+            if hours is None:
+                query = _Query(None, until + _RETRY)
+            else:
+                width = HOUR * max(math.ceil(seconds / HOUR / MOST_POINTS), 1)
+                samples = await asyncio.to_thread(run_in_thread, _from_hours(hours, width))
+                query = _Query(samples, until // HOUR * HOUR + HOUR)
+        self._queries[key] = query
+        for earliest in [*self._queries][:-MOST_QUERIES]:
+            del self._queries[earliest]
+        return query.samples
 
     def _merge(
         self,
         users: Sequence[str],
         interval: tuple[float, float],
         samples: list[Sample],
-        hours: "Sequence[Hour] | None",
+        past: list[Sample] | None,
     ) -> Work[str]:
         """Merge hours and samples into one answer, and encode it as JSON, in cooperative steps.
 
@@ -127,10 +187,11 @@ class Curves:
             users: Names of the users.
             interval: Start and end of the covered time, in seconds since the epoch.
             samples: Samples from memory within the interval, earliest first.
-            hours: Hours from the accounting database; None if there is none or it did not answer.
+            past: Samples from accounted hours; None if their source did not answer.
         """
         since, until = interval
-        instants = _from_hours(hours or (), _beginning(samples)) + _thinned(samples)
+        beginning = _beginning(samples)
+        instants = _within(past or [], since, min(beginning, until)) + _thinned(samples)
         yield
         columns = {}
         for user in users:
@@ -139,8 +200,8 @@ class Curves:
         answer = {
             "since": since,
             "until": until,
-            "seen_since": samples[0].time if samples else None,
-            "chronicle": None if self._chronicle is None else hours is not None,
+            "seen_since": beginning if samples else None,
+            "chronicle": None if self._chronicle is None else past is not None,
             "times": [round(instant.time, 3) for instant in instants],
             "users": columns,
         }
@@ -179,24 +240,53 @@ def _beginning(samples: list[Sample]) -> float:
     the result is infinite.
     """
     for sample, following in pairwise(samples):
-        if following.time - sample.time < _HOUR / 2:
+        if following.time - sample.time < HOUR / 2:
             return sample.time
     return samples[-1].time if samples else float("inf")
 
 
-def _from_hours(hours: "Sequence[Hour]", until: float) -> list[Sample]:
-    """Return a sample for the middle of each hour, up to a time, with the hour's mean values.
+def _from_hours(hours: "Sequence[Hour]", width: float) -> Work[list[Sample]]:
+    """Return samples with the mean values of hours, in cooperative steps.
+
+    A sample is in the middle of its hours.
 
     Args:
         hours: The hours, in any order.
-        until: Time from which no samples are returned, in seconds since the epoch.
+        width: Length of the time that one sample represents, in seconds; a day's row stays whole.
     """
-    middles: dict[float, dict[str, tuple[float, float]]] = {}
+    groups: dict[float, dict[str, list[Hour]]] = {}
     for hour in hours:
-        middle = hour.start + hour.seconds / 2
-        if middle < until:
-            middles.setdefault(middle, {})[hour.user] = hour.share, hour.commitment
-    return [Sample(middle, users, complete=False) for middle, users in sorted(middles.items())]
+        groups.setdefault(hour.start // width, {}).setdefault(hour.user, []).append(hour)
+        yield
+    samples = []
+    for _, users in sorted(groups.items()):
+        accounted = {(hour.start, hour.seconds) for rows in users.values() for hour in rows}
+        middle = math.fsum(start + seconds / 2 for start, seconds in accounted) / len(accounted)
+        means = {user: _mean(rows) for user, rows in users.items()}
+        samples.append(Sample(middle, means, complete=False))
+        yield
+    return samples
+
+
+def _mean(hours: "Sequence[Hour]") -> tuple[float, float]:
+    """Return the mean share and commitment of a user over hours, weighted by their length."""
+    seconds = sum(hour.seconds for hour in hours)
+    return (
+        math.fsum(hour.share * hour.seconds for hour in hours) / seconds,
+        math.fsum(hour.commitment * hour.seconds for hour in hours) / seconds,
+    )
+
+
+def _within(past: list[Sample], since: float, until: float) -> list[Sample]:
+    """Return samples between two times, and the mean of the hour that contains `since` at `since`.
+
+    A chart of a few minutes therefore begins with this mean.
+    """
+    first = [sample for sample in past if abs(sample.time - since) < HOUR / 2 and since < until]
+    return [
+        *(Sample(since, sample.users, sample.complete) for sample in first[:1]),
+        *(sample for sample in past if since < sample.time < until),
+    ]
 
 
 def _thinned(samples: list[Sample]) -> list[Sample]:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Collection, Sequence
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -32,10 +33,13 @@ def hour(start: int, user: str, share: float, commitment: float) -> Hour:
 class Chronicle:
     def __init__(self, hours: list[Hour] | None) -> None:
         self._hours = hours
+        self.revision = 0
+        self.queries = 0
 
     async def hours(
         self, users: Collection[str], since: float, until: float
     ) -> Sequence[Hour] | None:
+        self.queries += 1
         if self._hours is None:
             return None
         return [h for h in self._hours if h.user in users and since <= h.start < until]
@@ -107,28 +111,67 @@ def test_without_an_answer_of_the_accounting_database_only_its_hours_are_missing
     assert (answer["chronicle"], len(answer["times"])) == (False, 6)
 
 
-def test_charts_are_computed_for_a_single_reader_at_a_time() -> None:
+def test_readers_of_the_same_charts_share_one_query_an_hour() -> None:
     engine, past = watched(60)
-    asking = most = 0
+    chronicle = Chronicle([hour(START - START % HOUR - HOUR, "a", 0.5, 0.5)])
+    source = Curves(engine, past, chronicle)
 
-    class Busy(Chronicle):
-        async def hours(
-            self, users: Collection[str], since: float, until: float
-        ) -> Sequence[Hour] | None:
-            nonlocal asking, most
-            asking += 1
-            most = max(most, asking)
-            await asyncio.sleep(0)
-            asking -= 1
-            return await super().hours(users, since, until)
-
-    async def crowd() -> list[dict[str, Any]]:
-        source = Curves(engine, past, Busy([]))
-        answers = await asyncio.gather(*(source.read(["a"], HOUR) for _ in range(5)))
+    async def crowd(*users: str) -> list[dict[str, Any]]:
+        answers = await asyncio.gather(*(source.read(users, 86400) for _ in range(5)))
         return [json.loads(answer) for answer in answers]
 
-    assert [answer["chronicle"] for answer in asyncio.run(crowd())] == [True] * 5
-    assert most == 1
+    async def readers() -> None:
+        for _ in range(2):
+            for answer in await crowd("a", "b"):
+                assert answer["users"]["a"][0][0] == 0.5
+        await crowd("b", "a")
+        assert chronicle.queries == 1, "the order of the users changes, and not the charts"
+        chronicle.revision += 1
+        await crowd("a", "b")
+        assert chronicle.queries == 2, "the first write adds the time between two services"
+        tick = contract.Event(sequence=13, time_ns=START_NS + HOUR * SECOND, tick=contract.Tick())
+        engine.apply(contract.Events(events=[tick]))
+        await crowd("a", "b")
+        assert chronicle.queries == 3
+
+    asyncio.run(readers())
+
+
+def test_a_failed_query_is_repeated_after_a_minute() -> None:
+    engine, past = watched(60)
+    chronicle = Chronicle(None)
+    source = Curves(engine, past, chronicle)
+    for _ in range(2):
+        read(source, ["a"], HOUR)
+    assert chronicle.queries == 1
+    tick = contract.Event(sequence=13, time_ns=START_NS + 130 * SECOND, tick=contract.Tick())
+    engine.apply(contract.Events(events=[tick]))
+    read(source, ["a"], HOUR)
+    assert chronicle.queries == 2
+
+
+def test_thirty_days_are_means_of_three_hours() -> None:
+    engine, past = watched(60)
+    first = START - START % HOUR - 720 * HOUR
+    chronicle = Chronicle([hour(first + n * HOUR, "a", n % 2, n / 1000) for n in range(720)])
+    answer = read(Curves(engine, past, chronicle), ["a"], 30 * 86400)
+    accounted = [time for time in answer["times"] if time < answer["seen_since"]]
+    assert 240 <= len(accounted) <= MOST_POINTS
+    assert {later - earlier for earlier, later in pairwise(accounted[2:-1])} == {3 * HOUR}
+    shares, commitments = answer["users"]["a"]
+    middle = len(accounted) // 2
+    assert shares[middle] in {0.3333, 0.6667}
+    number = (accounted[middle] - HOUR / 2 - first) / HOUR
+    assert commitments[middle] == pytest.approx(number / 1000)
+
+
+def test_a_short_chart_begins_with_the_mean_of_its_hour() -> None:
+    engine, past = watched(20)
+    begun = START - START % HOUR
+    chronicle = Chronicle([hour(begun, "a", 0.6, 0.2)])
+    answer = read(Curves(engine, past, chronicle), ["a"], 120)
+    assert answer["times"][0] == answer["since"] == engine.now - 120
+    assert answer["users"]["a"][0][:2] == [0.6, 0.75], "the mean, then samples from memory"
 
 
 def test_curve_answers_are_bounded() -> None:
