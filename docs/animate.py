@@ -1,6 +1,7 @@
 """Draw a time machine as an animated picture: `python -m docs.animate time-machine.html OUT.svg`.
 
 The picture shows up to 40 agents in the colours of users, and the users' shares and commitments.
+Readers who prefer reduced motion see a still picture of the end.
 """
 
 import sys
@@ -41,7 +42,9 @@ def _picture(film: dict[str, Any]) -> Iterator[str]:
     yield "<title>Agents, shares and commitments of the users over time</title>"
     yield f"<style>{style()} svg {{ background: var(--ground) }}"
     yield "text { fill: var(--soft); font-size: 13px }"
-    yield ".strong { fill: var(--ink); font-weight: 600; font-size: 15px }</style>"
+    yield ".strong { fill: var(--ink); font-weight: 600; font-size: 15px } .still { display: none }"
+    yield "@media (prefers-reduced-motion: reduce) { .still { display: inline }"
+    yield ".moving { display: none } .lines { clip-path: none } }</style>"
     yield '<text class="strong" x="15" y="24">Agents</text>'
     yield from _agents(film, shown)
     bottom = 45 + 5 * (CELL + GAP) + 20
@@ -56,7 +59,8 @@ def _picture(film: dict[str, Any]) -> Iterator[str]:
         tick = LEFT + WIDTH * number / seconds[-1]
         yield f'<text x="{tick:.0f}" y="373" text-anchor="middle">{number}</text>'
     yield f'<text x="{LEFT + WIDTH // 2}" y="392" text-anchor="middle">Time (s)</text>'
-    yield f'<path d="M{LEFT},40V355" stroke="var(--ink)"><animateTransform type="translate" '
+    yield f'<path class="moving" d="M{LEFT},40V355" stroke="var(--ink)">'
+    yield '<animateTransform type="translate" '
     yield f'attributeName="transform" values="0;{WIDTH}" {_timing()}/></path></svg>'
 
 
@@ -78,7 +82,9 @@ def _agents(film: dict[str, Any], shown: list[int]) -> Iterator[str]:
             ]
             if not any(heights):
                 continue
-            yield f'<rect width="{CELL}" fill="var(--u{film["users"][user][2]})"><animate '
+            part = f'width="{CELL}" fill="var(--u{film["users"][user][2]})"'
+            yield f'<rect class="still" height="{heights[-1]}" {part}/>'
+            yield f'<rect class="moving" {part}><animate '
             yield 'attributeName="height" calcMode="discrete" '
             yield f'values="{";".join(map(str, heights))}" {_timing()}/></rect>'
         yield "</g>"
@@ -123,7 +129,7 @@ def _chart(
         yield f'<text x="{LEFT - 6}" y="{y + 4:.0f}" text-anchor="end">{value / 100:g} %</text>'
     yield f'<clipPath id="c{column}"><rect x="{LEFT}" y="{top - 2}" height="{HEIGHT + 4}">'
     yield f'<animate attributeName="width" values="0;{WIDTH}" {_timing()}/></rect></clipPath>'
-    yield f'<g clip-path="url(#c{column})" fill="none" stroke-width="2">'
+    yield f'<g class="lines" clip-path="url(#c{column})" fill="none" stroke-width="2">'
     for colour, columns in users:
         first = next((at for at, value in enumerate(columns[column]) if value > 0), len(seconds))
         points = [
