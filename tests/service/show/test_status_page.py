@@ -24,7 +24,7 @@ from frameworks.harness.ports import free_port
 from tests.cluster.master_side import SECOND, START_NS, agent_call, framework_info, resources
 from tests.deploy.watched import busy_service
 from tests.service.browser import Browser, browsing, chromedriver
-from tests.service.served import PATIENCE, service, wait_for
+from tests.service.served import PATIENCE, Stream, service, wait_for
 from tests.service.show import crowds
 from tests.service.show.crowds import crowded_service
 
@@ -277,49 +277,154 @@ def names(browser: Browser) -> list[str]:
 @pytest.mark.slow
 def test_a_thousand_users_are_searched_sorted_and_paged(tmp_path: Path) -> None:
     need_a_browser()
-    with crowded_service(tmp_path) as (running, _):
-        with browsing(tmp_path, 1280) as browser:
-            browser.open(running.metrics_url.removesuffix("metrics"))
-            browser.wait_for("#users-shown", "1–25 of 1000")
-            wait_for(lambda: drawn(browser) > 0)
-            assert browser.run("return document.querySelectorAll('*').length") < 2500
-            assert_it_fits(browser, 1280)
-            click(browser, "#headings th:nth-child(4) button")
-            wait_for(lambda: names(browser)[0] == crowds.name(0))
-            shares = [float(row.split()[0]) for row in cells(browser, "share")]
-            assert shares == sorted(shares, reverse=True)
-            scales = browser.run(
-                "return [...document.querySelectorAll('#users svg')].map((each) => "
-                "each.getAttribute('aria-label').split('scale up to ')[1])"
+    with crowded_service(tmp_path) as (running, _), browsing(tmp_path, 1280) as browser:
+        browser.open(running.metrics_url.removesuffix("metrics"))
+        browser.wait_for("#users-shown", "1–10 of 10")
+        assert browser.text("#state option:checked") == "wants offers (10)"
+        choose(browser, "state", "active")
+        browser.wait_for("#users-shown", "1–25 of 100")
+        choose(browser, "state", "all")
+        browser.wait_for("#users-shown", "1–25 of 1000")
+        wait_for(lambda: drawn(browser) > 0)
+        assert browser.run("return document.querySelectorAll('*').length") < 2500
+        assert_it_fits(browser, 1280)
+        click(browser, "#headings th:nth-child(4) button")
+        wait_for(lambda: names(browser)[0] == crowds.name(0))
+        shares = [float(row.split()[0]) for row in cells(browser, "share")]
+        assert shares == sorted(shares, reverse=True)
+        scales = browser.run(
+            "return [...document.querySelectorAll('#users svg')].map((each) => "
+            "each.getAttribute('aria-label').split('scale up to ')[1])"
+        )
+        assert len(set(scales)) == 1, "all curves have the same scale"
+        wide = headings(browser)
+        assert wide[:4] == ["rank", "user", "over time", "share"]
+        assert not {"task share", "of that offered"} & {*wide}, "columns without data are hidden"
+        click(browser, "#users-forth")
+        browser.wait_for("#users-shown", "26–50 of 1000")
+        choose(browser, "state", "wanting")
+        search(browser, "USER-099")
+        browser.wait_for("#users-shown", "1–10 of 10 found of 1000")
+        assert set(names(browser)) == {crowds.name(990 + number) for number in range(10)}
+        wait_for(lambda: drawn(browser) == 20)
+        search(browser, "nobody at all")
+        browser.wait_for("#users-shown", "none found of 1000")
+        assert browser.complaints() == []
+
+
+@pytest.mark.slow
+def test_a_phone_shows_the_most_important_of_a_thousand_users_first(tmp_path: Path) -> None:
+    need_a_browser()
+    with crowded_service(tmp_path) as (running, _), browsing(tmp_path, PHONE) as browser:
+        browser.open(running.metrics_url.removesuffix("metrics"))
+        browser.wait_for("#users-shown", "1–5 of 10")
+        wait_for(lambda: drawn(browser) == 10)
+        browser.wait_for("#next", "user-0000 is next, with rank 991 (too little free).")
+        browser.wait_for("#users", "too little free")
+        browser.wait_for("#agents", "s0.example and 99 more like it")
+        browser.wait_for("#shadows", "Largest gains and losses")
+        assert browser.run("return document.documentElement.scrollHeight") < 1700
+        assert_it_fits(browser, PHONE)
+        assert shown_headings(browser) == ["share", "entitled to", "commitment", "shortfall"]
+        click(browser, "#users .name")
+        browser.wait_for("#why", "has rank")
+        assert set(shown_headings(browser)) == {*headings(browser)} - {
+            *("rank", "user", "over time", "reason to wait")
+        }, "a selected user shows all its numbers"
+        choose(browser, "sort", "share")
+        wait_for(lambda: names(browser)[0] == crowds.name(0))
+        click(browser, "#shadows summary")
+        browser.wait_for("#shadows", "gain, h")
+        width = "document.querySelector('#shadows > div').{}Width"
+        assert browser.run(f"return {width.format('scroll')} <= {width.format('client')}")
+        click(browser, "#agents-alike")
+        browser.wait_for("#agents-shown", "1–5 of 100")
+        assert browser.run("return document.querySelectorAll('#offers li').length") == 1
+        click(browser, "#offers-all")
+        wait_for(lambda: browser.run("return document.querySelectorAll('#offers li').length") > 1)
+        assert_it_fits(browser, PHONE)
+
+
+HISTORY = """
+[policy]
+name = "sdrf"
+half_life = "1d"
+[accounting]
+every = 1
+[users]
+counts_for = inf
+"""
+
+
+@pytest.mark.slow
+def test_charts_of_thirty_days_survive_a_restart(tmp_path: Path) -> None:
+    need_a_browser()
+    agents = [agent_call("s", "cpus:4;mem:4096", {"f": resources("cpus:3;mem:1024", "a")})]
+    framework = contract.AddFramework(
+        framework_id="f", info=framework_info("f", "a"), active=True, suppressed_roles=["a"]
+    )
+    with service(tmp_path, HISTORY) as running:
+        stream = Stream(running.address)
+        stream.open(agents=agents, frameworks=[framework])
+        for _ in range(5 * 24):
+            stream.now_ns += 3600 * SECOND
+            stream.tell(tick=contract.Tick())
+        now = stream.now_ns
+        stream.close()
+        assert running.stop() == 0
+    with service(tmp_path, HISTORY) as running, browsing(tmp_path, PHONE) as browser:
+        stream = Stream(running.address)
+        stream.now_ns = now + 60 * SECOND
+        stream.open(agents=agents, frameworks=[framework])
+        stream.now_ns += 20 * SECOND
+        stream.tell(tick=contract.Tick())
+        browser.open(running.metrics_url.removesuffix("metrics"))
+        browser.wait_for("#users", "a")
+        choose(browser, "range", "2592000")
+        browser.wait_for("#headings th.chart", "5\u00a0d")
+        browser.wait_for("#scale", "means of 3\u00a0h from the accounts")
+        line = "document.querySelector('#users path.share').getAttribute('d')"
+        wait_for(
+            lambda: browser.run(
+                f"return {line}.startsWith('M0.0,') && {line}.split('H').length > 40"
             )
-            assert len(set(scales)) == 1, "all curves have the same scale"
-            wide = headings(browser)
-            assert wide[:4] == ["rank", "user", "over time", "share"]
-            assert not {"task share", "of that offered"} & {*wide}, (
-                "columns without data are hidden"
-            )
-            click(browser, "#users-forth")
-            browser.wait_for("#users-shown", "26–50 of 1000")
-            search(browser, "USER-099")
-            browser.wait_for("#users-shown", "1–10 of 10 found of 1000")
-            assert set(names(browser)) == {crowds.name(990 + number) for number in range(10)}
-            wait_for(lambda: drawn(browser) == 20)
-            search(browser, "nobody at all")
-            browser.wait_for("#users-shown", "none found of 1000")
-            assert browser.complaints() == []
-        with browsing(tmp_path, PHONE) as browser:
-            browser.open(running.metrics_url.removesuffix("metrics"))
-            browser.wait_for("#users-shown", "1–8 of 1000")
-            assert_it_fits(browser, PHONE)
-            assert headings(browser) == wide, "a phone shows all headings, each beside its number"
-            shown = "[...document.querySelectorAll('#users tr:first-child td[data-heading]')]"
-            assert browser.run(
-                f"return {shown}.filter((each) => each.offsetWidth)"
-                ".map((each) => getComputedStyle(each, '::before').content)"
-            ) == [f'"{heading}"' for heading in wide if heading not in {"user", "over time"}]
-            browser.wait_for("#shadows", "gain, h")
-            width = "document.querySelector('#shadows > div').{}Width"
-            assert browser.run(f"return {width.format('scroll')} <= {width.format('client')}")
+        )
+        point(browser, 0.5)
+        browser.wait_for("#reading", "2020-09-16")
+        browser.wait_for("#reading", "share 75.0\u00a0%")
+        choose(browser, "range", "300")
+        browser.wait_for("#headings th.chart", "5\u00a0min")
+        assert browser.complaints() == []
+        assert_it_fits(browser, PHONE)
+        stream.close()
+
+
+def point(browser: Browser, part: float) -> None:
+    """Move the pointer over the first chart; `part` is 0 at the left and 1 at the right."""
+    browser.run(
+        "const chart = document.querySelector('#users svg'); "
+        "const box = chart.getBoundingClientRect(); "
+        "chart.dispatchEvent(new PointerEvent('pointermove', { bubbles: true, "
+        f"clientX: box.left + {part} * box.width, clientY: box.top + 5 }}))"
+    )
+
+
+def choose(browser: Browser, select: str, value: str) -> None:
+    browser.run(
+        f"const list = document.getElementById({json.dumps(select)}); "
+        f"list.value = {json.dumps(value)}; list.dispatchEvent(new Event('change'))"
+    )
+
+
+def shown_headings(browser: Browser) -> list[str]:
+    """Return the headings of the first user's visible numbers on a phone."""
+    headings: list[str] = browser.run(
+        "return [...document.querySelectorAll('#users tr:first-child td[data-heading]')]"
+        ".filter((each) => each.offsetWidth && "
+        "getComputedStyle(each, '::before').content !== 'none')"
+        ".map((each) => each.dataset.heading)"
+    )
+    return headings
 
 
 def click(browser: Browser, selector: str) -> None:

@@ -1,7 +1,8 @@
 // Shared functions: formatting, DOM nodes that survive updates, pages of a table.
 "use strict";
 
-const PAGE = matchMedia("(max-width: 62rem)").matches ? 8 : 25; // rows at a time
+const NARROW = matchMedia("(max-width: 62rem)").matches;
+const PAGE = NARROW ? 5 : 25; // rows at a time
 const element = (id) => document.getElementById(id);
 const percent = (ratio) => { // two decimals below one percent
   const hundredths = 100 * ratio;
@@ -67,6 +68,11 @@ function keep(parent, items, key, create, update) {
   for (const child of present.values()) child.remove();
 }
 
+// Fills a list of choices, and keeps the present choice.
+function choose(select, choices) {
+  keep(select, choices, ([value]) => value, ([value]) => made("option", undefined, { value }), (option, [, text]) => write(option, text));
+}
+
 // Shows one page of a list at a time.
 class Pages {
   constructor(name, size, changed) {
@@ -92,6 +98,7 @@ class Pages {
     write(this.shown, (part.length ? this.first + 1 + "–" + (this.first + part.length) + " of " + list.length : "none") + found + beyond);
     this.back.disabled = this.first === 0;
     this.forth.disabled = this.first + this.size >= list.length;
+    this.back.hidden = this.forth.hidden = list.length <= this.size;
     return part;
   }
 }

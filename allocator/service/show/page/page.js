@@ -4,6 +4,7 @@
 const EVERY = 2000; // milliseconds
 const users = new Users();
 let latest = null;
+let allOffers = false;
 const agents = new Pages("agents", PAGE, () => latest && showAgents(latest));
 
 function showCluster(seen) {
@@ -27,15 +28,25 @@ function showCluster(seen) {
   }, (group, fact) => fact.forEach((text, index) => write(group.children[index], text)));
 }
 
-function showOvertakings(seen) {
-  const list = seen.overtakings.length
-    ? seen.overtakings.map((each) => each.passing + " may overtake " + each.passed + " in " + duration(each.after))
-    : ["No user will overtake another while allocations do not change."];
-  keep(element("overtakings"), list.map((text, index) => ({ text, index })), (each) => each.index,
-    () => made("li"), (line, each) => write(line, each.text));
+// The first user in the order that wants offers and that an agent can serve; below it, the first such child.
+function nextUser(users, parent) {
+  const user = users.find((row) => row.parent === parent && row.wants && !row.passed_over);
+  return (user && nextUser(users, user.user)) || user;
 }
 
-const MOST_APART = 20; // users shown for each shadow: the largest gains and losses
+function showNext(seen) {
+  const next = nextUser(seen.users, "") || nextUser(seen.users, null);
+  write(element("next"), !next ? "No user can take an offer now."
+    : legible(next.user) + " is next, with rank " + next.rank + (next.kept_by ? " (" + next.kept_by + ")" : "") + ".");
+  element("no-overtaking").hidden = seen.overtakings.length > 0;
+  element("overtakings").hidden = !seen.overtakings.length;
+  const list = seen.overtakings.map((each, index) => ({
+    text: legible(each.passing) + " may overtake " + legible(each.passed) + " in " + duration(each.after), index,
+  }));
+  keep(element("overtakings"), list, (each) => each.index, () => made("li"), (line, each) => write(line, each.text));
+}
+
+const MOST_APART = NARROW ? 5 : 20; // users shown for each shadow: the largest gains and losses
 const NO_GAIN = 0.0036; // seconds of the whole cluster: a millionth of an hour
 
 function gained(seconds) {
@@ -53,17 +64,19 @@ function showShadows(seen) {
     const top = made("thead");
     top.append(head);
     table.append(top, made("tbody"));
-    part.append(made("h3", shadow.name), made("p"), table);
+    const list = made("details");
+    list.open = !NARROW;
+    list.append(made("summary", "Largest gains and losses"), made("p", "A gain is additional usage until now, in hours of the whole cluster."), table);
+    part.append(made("h3", shadow.name), made("p"), list);
     return part;
   }, (part, shadow) => {
     const apart = shadow.users.filter((each) => each.turn !== each.shadow_turn || Math.abs(each.gain) >= NO_GAIN);
     const shown = [...apart].sort((one, other) => Math.abs(other.gain) - Math.abs(one.gain)).slice(0, MOST_APART);
     write(part.children[1], shadow.failure ? "The service has stopped this shadow policy: " + shadow.failure
-      : apart.length ? apart.length + " of " + shadow.users.length + " users have another rank under this policy, or a gain or loss." +
-        (shown.length < apart.length ? " The table lists the " + shown.length + " users with the largest gains and losses." : "")
+      : apart.length ? apart.length + " of " + shadow.users.length + " users have another rank under this policy, or a gain or loss."
       : "Each user has the same rank under this policy, and no gain or loss.");
     part.children[2].hidden = !shown.length;
-    keep(part.children[2].children[1], shown, (each) => each.user, () => {
+    keep(part.querySelector("tbody"), shown, (each) => each.user, () => {
       const line = made("tr");
       line.append(made("td"), made("td"), made("th", undefined, { scope: "row" }), made("td"), made("td"));
       return line;
@@ -76,9 +89,14 @@ function showShadows(seen) {
   });
 }
 
+const FEW_OFFERS = 1; // offers shown on a phone before a reader asks for all
+
 function showOffers(seen) {
   write(element("offers-heading"), seen.words.trail);
-  const list = seen.offers.map((offer, index) => ({ ...offer, index }));
+  const shown = NARROW && !allOffers ? seen.offers.slice(0, FEW_OFFERS) : seen.offers;
+  write(element("offers-all"), "Show all " + seen.offers.length);
+  element("offers-all").hidden = shown.length === seen.offers.length;
+  const list = shown.map((offer, index) => ({ ...offer, index }));
   keep(element("offers"), list, (offer) => offer.index, () => {
     const line = made("li");
     line.append(made("span"), made("br"), made("small"));
@@ -89,24 +107,48 @@ function showOffers(seen) {
   });
 }
 
+const MOST_HOLDERS = 3; // users named in the line of many agents
+
+// One line for all agents with the same key; `add` adds an agent to the line of the first.
+function summaries(all, key, add) {
+  const lines = new Map();
+  for (const agent of all) {
+    const name = key(agent);
+    lines.set(name, lines.has(name) ? { ...add(lines.get(name), agent), more: lines.get(name).more + 1 } : { ...agent, more: 0 });
+  }
+  return [...lines.values()];
+}
+
+function sum(one, other) {
+  const total = { ...one };
+  for (const [name, value] of Object.entries(other)) total[name] = (total[name] || 0) + value;
+  return total;
+}
+
+function addAgent(line, agent) {
+  const held = { ...line.held };
+  for (const [user, amount] of Object.entries(agent.held)) held[user] = sum(held[user] || {}, amount);
+  return { ...line, free: sum(line.free, agent.free), held };
+}
+
 function showAgents(seen) {
   const machines = seen.words.machines;
   write(element("agents-heading"), machines[0].toUpperCase() + machines.slice(1));
   element("agents-part").hidden = seen.agents_known > 0 && !seen.agents.length; // not told one by one
-  const alike = new Map(); // one line for all agents with the same state and resources
-  for (const { agent, host, ...rest } of seen.agents) {
-    const key = JSON.stringify(rest);
-    if (!alike.has(key)) alike.set(key, { agent, host, ...rest, more: -1 });
-    alike.get(key).more += 1;
-  }
-  const lines = [...alike.values()];
+  const equal = summaries(seen.agents, ({ agent, host, ...rest }) => JSON.stringify(rest), (total) => total);
+  const alike = summaries(seen.agents, ({ state, total }) => JSON.stringify([state, total]), addAgent);
+  element("agents-alike-part").hidden = equal.length <= PAGE || alike.length === equal.length;
+  const lines = !element("agents-alike-part").hidden && element("agents-alike").checked ? alike : equal;
   const shown = agents.of(lines, lines.length, lines.length + seen.agents_known - seen.agents.length);
   keep(element("agents"), shown, (place) => place.agent, () => {
     const line = made("tr");
-    line.append(made("th", undefined, { scope: "row" }), made("td"), made("td"), made("td"));
+    line.append(made("th", undefined, { scope: "row" }), made("td"), made("td", undefined, { "data-heading": "free" }), made("td", undefined, { "data-heading": "held" }));
     return line;
   }, (line, place) => {
-    const held = Object.entries(place.held).map(([user, what]) => legible(user) + ": " + amounts(what)).join("; ");
+    const holders = Object.entries(place.held);
+    if (lines === alike) holders.sort(([, one], [, other]) => Object.values(other)[0] - Object.values(one)[0]);
+    const held = holders.slice(0, lines === alike ? MOST_HOLDERS : Infinity).map(([user, what]) => legible(user) + ": " + amounts(what)).join("; ") +
+      (lines === alike && holders.length > MOST_HOLDERS ? "; and " + (holders.length - MOST_HOLDERS) + " more users" : "");
     const state = place.state === "offered" ? "offered to the next user that can use it" : place.state;
     [legible(place.host) + (place.more ? " and " + place.more + " more like it" : ""), state, amounts(place.free), held || "none"].forEach((text, index) => write(line.children[index], text));
   });
@@ -119,12 +161,20 @@ function show(seen) {
   write(state, seen.connected ? seen.words.connected : seen.words.disconnected);
   showCluster(seen);
   users.update(seen);
-  showOvertakings(seen);
+  showNext(seen);
   showOffers(seen);
   showShadows(seen);
   showAgents(seen);
-  write(element("about"), "This page only shows, and updates itself. All times are " + seen.words.clock + ", in UTC. The commands longshare shares and longshare explain USER show the same.");
+  write(element("about"), "This page updates itself and changes nothing. All times are " + seen.words.clock + ", in UTC. longshare shares and longshare explain USER show the same.");
 }
+
+element("agents-alike").addEventListener("change", () => latest && agents.go(0, () => showAgents(latest)));
+
+element("offers-all").addEventListener("click", () => {
+  allOffers = true;
+  element("offers").focus();
+  if (latest) showOffers(latest);
+});
 
 async function look() {
   try {

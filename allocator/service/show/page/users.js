@@ -3,7 +3,9 @@
 
 const LEAST_SCALE = 0.001; // fraction of the cluster; the smallest scale of a chart
 
-const LINES = 5000; // milliseconds between two requests for the history
+const LINES = 5000; // milliseconds between two requests for the history; more if a pixel of the chart is longer
+const PIXELS = 300;
+const NO_SHARE = 5e-5; // fraction of the cluster; a smaller share is shown as zero
 
 const demand = (each) => Object.entries(each).map(([name, value]) => name + ":" + amount(value)).join(" ");
 
@@ -24,6 +26,16 @@ const COLUMNS = [
   { name: "reason to wait", kind: "text", sort: (row) => row.kept_by || "\uffff", text: (row) => row.kept_by },
 ];
 
+// Users in a state. The first state with users is shown first, unless all users fit on one page.
+const STATES = [
+  ["wanting", (row) => row.wants],
+  ["active", (row) => row.wants || row.share > NO_SHARE || row.commitment > NO_SHARE],
+  ["holding", (row) => row.share > NO_SHARE],
+  ["all", () => true],
+];
+
+const BRIEF = ["share", "entitled to", "commitment", "shortfall"]; // on a phone, further numbers are shown for the selected user
+
 class Users {
   constructor() {
     this.rows = [];
@@ -38,7 +50,19 @@ class Users {
       this.top = 0;
       this.look();
     });
+    this.state = null;
+    element("state").addEventListener("change", () => {
+      this.state = element("state").value;
+      this.pages.go(0, () => this.showAgain());
+    });
+    element("sort").addEventListener("change", () => this.sort(element("sort").value, false));
     element("why-close").addEventListener("click", () => this.explain(null));
+    for (const name of ["pointerdown", "pointermove"]) element("users").addEventListener(name, (event) => this.point(event));
+    element("users").addEventListener("pointerleave", () => this.point(null));
+    addEventListener("scroll", () => this.point(null), { passive: true });
+    this.pointed = null;
+    this.asking = false;
+    this.lookedAt = 0;
     this.explained = null;
     this.later = null;
     this.asked = 0;
@@ -49,10 +73,13 @@ class Users {
       ...row, place, words: [row.user, row.kept_by, ...row.demands.map(demand), ...row.constraints].join(" ").toLowerCase(),
     }));
     this.known = seen.users_known;
+    this.wanting = seen.words.wants;
     this.columns = COLUMNS.filter((column) => !column.if || this.rows.some(column.if))
       .map((column) => (column.name === "wants offers" ? { ...column, name: seen.words.wants } : column));
     this.show();
-    if (!this.asked) this.look(); // look() repeats itself, even if an answer is slow
+    const { users } = this.past || {};
+    const unseen = users && !this.asking && Date.now() - this.lookedAt > LINES && this.shown.some((row) => !users[row.user]);
+    if (!this.asked || unseen) this.look(); // look() repeats itself, even if an answer is slow
   }
 
   showAgain() {
@@ -60,9 +87,24 @@ class Users {
     this.look();
   }
 
-  ordered() {
+  sort(name, backwards) {
+    this.sorting = name;
+    this.backwards = backwards;
+    this.pages.go(0, () => this.showAgain());
+  }
+
+  // The users that match the search or, without a search, that are in the chosen state.
+  selected() {
+    const numbers = STATES.map(([name, belongs]) => [name, this.rows.filter(belongs).length]);
+    this.chosen = this.state || (this.rows.length > PAGE ? numbers.find(([, number]) => number)[0] : "all");
+    choose(element("state"), numbers.map(([name, number]) => [name, (name === "wanting" ? this.wanting : name) + " (" + number + ")"]));
+    element("state").value = this.chosen;
     const wanted = element("search").value.trim().toLowerCase();
-    const rows = wanted ? this.rows.filter((row) => row.words.includes(wanted)) : this.rows.slice();
+    element("state").disabled = Boolean(wanted); // a search finds users in all states
+    return wanted ? this.rows.filter((row) => row.words.includes(wanted)) : this.rows.filter(STATES.find(([name]) => name === this.chosen)[1]);
+  }
+
+  ordered(rows) {
     const by = this.columns.find((column) => column.name === this.sorting) || COLUMNS[0];
     const sign = this.backwards ? -1 : 1;
     return rows.sort((a, b) => {
@@ -74,27 +116,28 @@ class Users {
   show() {
     if (!this.columns) return;
     this.showHeadings();
-    this.shown = this.pages.of(this.ordered(), this.rows.length, this.known);
+    const rows = this.ordered(this.selected());
+    const everyone = this.chosen === "all" || element("state").disabled;
+    this.shown = this.pages.of(rows, everyone ? this.rows.length : rows.length, everyone ? this.known : rows.length);
     const signature = this.columns.map((column) => column.name).join();
     keep(element("users"), this.shown, (row) => signature + row.user, (row) => this.made(row), (line, row) => this.fill(line, row));
+    this.read();
   }
 
   showHeadings() {
+    choose(element("sort"), this.columns.filter((column) => column.sort).map((column) => [column.name, "by " + column.name]));
+    element("sort").value = this.sorting;
     keep(element("headings"), this.columns, (column) => column.name, (column) => {
       const kind = column.kind || "number";
       const head = made("th", undefined, { scope: "col", role: "columnheader", class: kind === "number" ? "" : kind === "user" ? "text" : kind });
       if (column.kind === "chart") {
         const axis = made("span", undefined, { class: "axis" });
-        axis.append(made("span"), made("span"));
+        axis.append(made("span"), made("span"), made("span"));
         head.append(axis);
         return head;
       }
       const button = made("button", column.name, { type: "button" });
-      button.addEventListener("click", () => {
-        this.backwards = this.sorting === column.name && !this.backwards;
-        this.sorting = column.name;
-        this.pages.go(0, () => this.showAgain());
-      });
+      button.addEventListener("click", () => this.sort(column.name, this.sorting === column.name && !this.backwards));
       head.append(button);
       return head;
     }, (head, column) => {
@@ -102,11 +145,16 @@ class Users {
       else head.removeAttribute("aria-sort");
       if (column.kind === "chart") {
         const { first, until } = this.past || {};
-        const name = until - first < 86400 ? clock : (time) => moment(time) + " UTC";
-        write(head.firstChild.children[0], this.past ? name(first) : "over time");
-        write(head.firstChild.children[1], this.past ? name(until) : "");
+        const texts = this.past ? [this.named(first), duration(until - first), this.named(until) + " UTC"] : ["over time", "", ""];
+        texts.forEach((text, index) => write(head.firstChild.children[index], text));
       }
     });
+  }
+
+  // A time on the axis, in UTC.
+  named(time) {
+    const { first, until } = this.past;
+    return until - first < 86400 ? clock(time).slice(0, 8) : moment(time);
   }
 
   made(row) {
@@ -121,11 +169,11 @@ class Users {
       } else if (column.kind === "chart") {
         const cell = made("td", undefined, { role: "cell", class: "chart" });
         const chart = drawing("svg", { viewBox: "0 0 300 100", preserveAspectRatio: "none", role: "img" });
-        for (const name of ["grid", "fair", "share", "commitment"]) chart.append(drawing("path", { class: name }));
+        for (const name of ["grid", "fair", "share", "commitment", "cursor"]) chart.append(drawing("path", { class: name }));
         cell.append(chart);
         line.append(cell);
       } else {
-        line.append(made("td", undefined, { role: "cell", class: column.kind || (column.name === "rank" ? "rank" : ""), "data-heading": column.name }));
+        line.append(made("td", undefined, { role: "cell", class: column.kind || (BRIEF.includes(column.name) ? "brief" : column.name === "rank" ? "rank" : "more"), "data-heading": column.name }));
       }
     }
     return line;
@@ -164,14 +212,51 @@ class Users {
     set(fair, "d", "M0," + y(Math.min(row.entitlement, top)) + "H300");
     set(share, "d", path(shares, row.share, true));
     set(commitment, "d", path(debts, row.commitment, false));
+    chart.dataset.user = row.user;
     set(chart, "aria-label", row.user + " over " + duration(until - first) + ": share " + percent(row.share) + " now, commitment " +
       percent(row.commitment) + " now, entitled to " + percent(row.entitlement) + ", scale up to " + percent(top));
   }
 
+  // Remembers which time of the charts is under the pointer or finger; null: none.
+  point(event) {
+    const chart = event && event.target.closest("svg");
+    if (!chart && !this.pointed) return;
+    const box = chart && chart.getBoundingClientRect();
+    this.pointed = chart && {
+      user: this.shown.find((row) => row.user === chart.dataset.user)?.user,
+      part: Math.min(Math.max((event.clientX - box.left) / box.width, 0), 1), x: event.clientX, top: box.top, bottom: box.bottom,
+    };
+    this.read();
+  }
+
+  // Shows the values at the remembered time, and a line at this time in all charts.
+  read() {
+    const label = element("reading");
+    const { times, users, first, until } = this.past || { times: [] };
+    const lines = this.pointed && users && users[this.pointed.user];
+    const d = lines ? "M" + (300 * this.pointed.part).toFixed(1) + ",0V100" : "";
+    for (const cursor of element("users").querySelectorAll(".cursor")) set(cursor, "d", d);
+    label.hidden = !lines;
+    if (!lines) return;
+    const time = first + this.pointed.part * (until - first);
+    let at = times.findLastIndex((each) => each <= time);
+    if (at < 0) at = times.findIndex((each) => each >= first);
+    const value = (line) => (at < 0 || line[at] === null ? "unknown" : percent(line[at]));
+    write(label, this.named(time) + " · share " + value(lines[0]) + " · commitment " + value(lines[1]));
+    const room = document.documentElement.clientWidth - label.offsetWidth - 8;
+    label.style.left = Math.max(Math.min(this.pointed.x - label.offsetWidth / 2, room), 8) + "px";
+    const above = this.pointed.top - label.offsetHeight - 4;
+    label.style.top = (above > 40 ? above : this.pointed.bottom + 4) + "px";
+  }
+
   async look() {
     clearTimeout(this.later);
+    this.asking = true;
+    this.lookedAt = Date.now();
     const number = this.asked += 1;
-    const query = new URLSearchParams({ seconds: element("range").value });
+    const seconds = Number(element("range").value);
+    let pause = Math.max(LINES, 1000 * seconds / PIXELS);
+    const query = new URLSearchParams({ seconds });
     for (const row of this.shown || []) query.append("user", row.user);
     try {
       const answer = await fetch("api/past?" + query, { cache: "no-store" });
@@ -181,11 +266,16 @@ class Users {
         // The charts begin where there are values.
         past.first = past.times.find((_, index) => Object.values(past.users).some((lines) => lines[0][index] !== null)) ?? past.since;
         this.past = past;
+        if (past.chronicle === false) pause = Math.min(pause, 60_000);
         this.rescale();
         this.show();
       }
-    } catch { /* the line under the title reports the failure; the charts are old */ }
-    if (number === this.asked) this.later = setTimeout(() => this.look(), LINES);
+    } catch { // the line under the title reports the failure; the charts are old
+      pause = LINES;
+    }
+    if (number !== this.asked) return;
+    this.asking = false;
+    this.later = setTimeout(() => this.look(), pause);
   }
 
   // One scale for all users on all pages: the largest share, commitment or past value.
@@ -194,10 +284,12 @@ class Users {
     for (const row of this.rows) top = Math.max(top, row.share, row.commitment, row.parent ? 0 : row.entitlement);
     for (const lines of Object.values(this.past.users)) for (const line of lines) for (const value of line) if (value > top) top = value;
     this.top = top;
-    const { chronicle, first, since } = this.past;
+    const { chronicle, first, since, until, seen_since: seen } = this.past;
     const source = chronicle === false ? " The accounting database does not answer."
       : first > since + 60 ? " The service has no earlier data." : "";
-    write(element("scale"), "All charts have the same time axis and reach up to " + percent(top) + " of the cluster." + source);
+    const hours = Math.max(Math.ceil((until - since) / 3600 / PIXELS), 1); // that one mean represents
+    const means = chronicle && first < (seen ?? until) ? " Until " + this.named(seen ?? until) + ", the values are means of " + duration(3600 * hours) + " from the accounts." : "";
+    write(element("scale"), "All charts reach up to " + percent(top) + " of the cluster." + means + source);
   }
 
   async explain(user) {
