@@ -9,6 +9,7 @@ const STEPS = [0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 50, 60, 100, 120, 200, 300, 6
 const UNITS = [["d", 86400, 259200], ["h", 3600, 10800], ["min", 60, 1200], ["s", 1, 0]]; // unit, seconds, least duration
 const LINES = 47; // most lines in a chart
 const [SHARE, DEBT, FAIR, TURN, WAITS, HELD] = [0, 1, 2, 3, 4, 5]; // columns of a user's data
+const NARROW = matchMedia("(max-width: 30rem)").matches;
 const element = (id) => document.getElementById(id);
 const percent = (parts) => (parts / 100).toFixed(1) + "\u00a0%";
 const clamp = (value, most) => Math.min(Math.max(value, 0), most);
@@ -239,7 +240,7 @@ class Chart {
     const user = chosen >= 0 ? chosen : alike.size === 1 ? present[0] : -1;
     const fair = user >= 0 && film.is(user, frame) ? film.of(user, FAIR, frame) : null;
     this.fair.setAttribute("d", fair === null ? "" : "M0," + this.y(fair) + "H1000");
-    write(this.fairName, fair === null ? "" : (chosen >= 0 ? film.users[user][0] + " is" : "each user is") + " entitled to " + percent(fair));
+    write(this.fairName, fair === null ? "" : (NARROW ? "" : chosen >= 0 ? film.users[user][0] + " is " : "each user is ") + "entitled to " + percent(fair));
     if (fair !== null) this.fairName.style.top = "calc(" + this.y(fair) + "% + 1px)";
   }
 }
@@ -552,7 +553,7 @@ class Player {
       node.classList.toggle("idle", !turn);
       const [turned, , numbers, bars] = node.children;
       write(turned, turn ? turn + "." : "–");
-      write(numbers, percent(share) + (debt ? ", owes " + percent(debt) : ""));
+      write(numbers, percent(share) + (debt ? ", commitment " + percent(debt) : ""));
       bars.children[0].style.transform = "scaleX(" + share / top + ")";
       bars.children[1].style.transform = "scaleX(" + debt / top + ")";
       bars.children[2].style.transform = "translateX(" + Math.max(100 * fair / top - 0.4, 0) + "%)";
