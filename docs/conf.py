@@ -6,11 +6,14 @@ import tomllib
 from pathlib import Path
 from string import Template
 
+import nbformat
 from sphinx.application import Sphinx
 from sphinx.ext.napoleon.docstring import GoogleDocstring
 
 DOCS = Path(__file__).parent
 sys.path[:0] = [str(DOCS), str(DOCS.parent)]
+
+from notebook import markdown  # noqa: E402 - from the folder above
 
 project = "Longshare"
 release = tomllib.loads((DOCS.parent / "pyproject.toml").read_text("utf-8"))["project"]["version"]
@@ -18,6 +21,7 @@ version = release.rpartition(".")[0]
 
 extensions = ["commits", "myst_parser", "sphinx.ext.autodoc"]
 exclude_patterns = ["theme"]
+source_suffix = {".md": "markdown", ".ipynb": "markdown"}
 default_role = "code"
 add_module_names = False
 smartquotes = False  # it would turn the two hyphens of an option into a dash
@@ -52,6 +56,7 @@ SHELVES = {
         "how-to/write-a-framework",
         "how-to/*",
     ],
+    "Notebooks": ["notebooks/*"],
     "Reference": ["glossary", "reference/configuration", "reference/*"],
     "Explanation": [
         "explanation/fairness",
@@ -119,6 +124,12 @@ def add_navigation(app: Sphinx, page: str, source: list[str]) -> None:
         source[0] = f"---\norphan: true\n---\n{source[0]}" + _contents(["*"], ":titlesonly:")
 
 
+def read_notebook(app: Sphinx, page: str, source: list[str]) -> None:
+    """Turn a notebook into Markdown."""
+    if app.env.doc2path(page).suffix == ".ipynb":
+        source[0] = markdown(nbformat.reads(source[0], as_version=4), posixpath.basename(page))
+
+
 def _contents(pages: list[str], options: str) -> str:
     return "\n".join(["\n```{toctree}", ":glob:", options, "", *pages, "```\n"])
 
@@ -152,5 +163,6 @@ def read_sections(  # noqa: PLR0913, PLR0917 - as Sphinx calls it
 def setup(app: Sphinx) -> None:
     """Connect the functions above to the build."""
     app.connect("source-read", add_navigation)
+    app.connect("source-read", read_notebook)
     app.connect("autodoc-process-docstring", read_sections)
     app.connect("build-finished", add_redirects)

@@ -1,12 +1,12 @@
 # %% [markdown]
 # # Sharing over time
 #
-# A heavy user always has tasks; a light one comes every ten minutes with a few. Under DRF both
-# are equals whenever both want something. Under Stateful DRF the heavy one owes for what it had
-# beyond its half, so the light one's burst goes first.
+# The heavy user always has tasks. The light user submits a few tasks every ten minutes. Under DRF,
+# the past does not count. Under Stateful DRF, the heavy user has a commitment for its use beyond
+# its half, so the burst of the light user is served first.
 
 # %%
-from matplotlib.figure import Figure
+import matplotlib.pyplot as plt
 
 from allocator.api import Simulation, Task, make_trace, simulate
 
@@ -16,44 +16,43 @@ trace = make_trace(heavy + light)
 
 
 def under(policy: str, **parameters: float | str) -> Simulation:
-    """Simulate 16 cores under a policy, and follow the users."""
+    """Simulate 16 cores under a policy, with the users' shares over time."""
     return simulate(trace, policy, parameters, capacity={"cpus": 16.0}, over_time=True)
 
 
 drf, sdrf = under("drf"), under("sdrf", half_life="20m")
 
 # %% [markdown]
-# Waits, as Arrow tables. Who waits less, and what does it cost the other?
+# The results are Arrow tables. How much shorter are the waits of the light user, and how much
+# longer are the waits of the heavy user?
 
 # %%
-for name, done in (("drf", drf), ("sdrf", sdrf)):
-    for row in done.users_table().select(["user", "mean_wait_s"]).to_pylist():
-        print(f"{name:5} {row['user']:6} waits {row['mean_wait_s']:7.1f} s on average")
+print("policy  user    mean wait")
+for name, simulation in (("drf", drf), ("sdrf", sdrf)):
+    for row in simulation.users_table().select(["user", "mean_wait_s"]).to_pylist():
+        print(f"{name:7} {row['user']:6} {row['mean_wait_s']:8.1f} s")
 
 # %% [markdown]
-# Shares and commitments over time, as NumPy arrays: a row for each instant, a column for each
-# user.
-
-
-# %%
-def drawn() -> Figure:
-    """Draw the light user's share under both policies, and the heavy user's commitment."""
-    figure = Figure(figsize=(9, 4), layout="constrained")
-    share, debt = figure.subplots(2, 1, sharex=True)
-    for name, done in (("drf", drf), ("sdrf", sdrf)):
-        assert done.series is not None
-        minutes = done.series.times / 60e6
-        share.plot(minutes, done.series.shares[:, trace.users.index("light")], label=name)
-        debt.plot(minutes, done.series.commitments[:, trace.users.index("heavy")], label=name)
-    share.set_ylabel("light holds")
-    debt.set_ylabel("heavy owes")
-    debt.set_xlabel("minutes")
-    share.legend()
-    return figure
-
-
-drawn()
+# Shares and commitments over time are NumPy arrays, with a row for each instant and a column for
+# each user.
 
 # %%
-by_user = trace.users.index("light")
-assert sdrf.users.mean_wait_s[by_user] < drf.users.mean_wait_s[by_user]
+_, (share, commitment) = plt.subplots(2, 1, sharex=True, figsize=(9, 4.5), layout="constrained")
+for name, simulation in (("drf", drf), ("sdrf", sdrf)):
+    assert simulation.series is not None
+    minutes = simulation.series.times / 60e6
+    light_shares = simulation.series.shares[:, trace.users.index("light")]
+    heavy_commitments = simulation.series.commitments[:, trace.users.index("heavy")]
+    share.step(minutes, light_shares, where="post", label=name)
+    commitment.plot(minutes, heavy_commitments, label=name)
+share.set_ylabel("share of light")
+share.set_ylim(bottom=0)
+share.legend()
+commitment.set_ylabel("commitment of heavy")
+commitment.set_ylim(bottom=0)
+commitment.set_xlabel("minutes")
+plt.show()
+
+# %%
+number = trace.users.index("light")
+assert sdrf.users.mean_wait_s[number] < drf.users.mean_wait_s[number]

@@ -1,13 +1,13 @@
 # %% [markdown]
 # # When memory pays
 #
-# Memory helps users who come in bursts beside others who are always there, as long as the policy
-# remembers for about as long as it takes until they come again. How long is long enough? Try
-# half-lives on a workload, or have `longshare advise` do it on yours.
+# Memory helps users with bursts when other users always have tasks. The policy must remember for
+# about the time between two bursts. Here, a workload is simulated with several half-lives. For
+# your own workload, `longshare advise` does so.
 
 # %%
+import matplotlib.pyplot as plt
 import numpy as np
-from matplotlib.figure import Figure
 
 from allocator.api import Task, Trace, make_trace, simulate
 
@@ -27,7 +27,7 @@ def workload(pause: float) -> Trace:
     return make_trace(tasks)
 
 
-def waits_of_bursts(trace: Trace, policy: str, **parameters: float | str) -> float:
+def wait_of_bursts(trace: Trace, policy: str, **parameters: float | str) -> float:
     """Return the mean wait of users with bursts, in seconds."""
     users = simulate(trace, policy, parameters, capacity={"cpus": 16.0}).users
     return float(
@@ -36,34 +36,30 @@ def waits_of_bursts(trace: Trace, policy: str, **parameters: float | str) -> flo
 
 
 trace = workload(pause=900.0)
-half_lives = [10.0, 60.0, 300.0, 1200.0, 4800.0]
-forgetful = waits_of_bursts(trace, "drf")
-waits = [waits_of_bursts(trace, "sdrf", half_life=half_life) for half_life in half_lives]
-print(
-    f"without memory {forgetful:.0f} s; with",
-    dict(zip(half_lives, np.round(waits, 1), strict=True)),
-)
+half_lives = {"10 s": 10.0, "1 min": 60.0, "5 min": 300.0, "20 min": 1200.0, "80 min": 4800.0}
+without_memory = wait_of_bursts(trace, "drf")
+waits = [wait_of_bursts(trace, "sdrf", half_life=seconds) for seconds in half_lives.values()]
 
+print("half-life   mean wait of bursts")
+for name, wait in zip(["no memory", *half_lives], [without_memory, *waits], strict=True):
+    print(f"{name:9}   {wait:6.1f} s")
 
 # %%
-def drawn() -> Figure:
-    """Draw the waits over the half-life."""
-    figure = Figure(figsize=(7, 3), layout="constrained")
-    axes = figure.subplots()
-    axes.semilogx(half_lives, waits, marker="o", label="sdrf")
-    axes.axhline(forgetful, linestyle="--", label="drf")
-    axes.set_xlabel("half-life (s)")
-    axes.set_ylabel("bursts wait (s)")
-    axes.legend()
-    return figure
-
-
-drawn()
+_, axes = plt.subplots(figsize=(7, 3), layout="constrained")
+axes.semilogx(list(half_lives.values()), waits, marker="o", label="sdrf")
+axes.axhline(without_memory, linestyle="--", label="drf")
+axes.set_xticks(list(half_lives.values()), half_lives)
+axes.minorticks_off()
+axes.set_xlabel("half-life")
+axes.set_ylabel("mean wait of bursts (s)")
+axes.set_ylim(bottom=0)
+axes.legend()
+plt.show()
 
 # %% [markdown]
-# It is shortest somewhere in the middle: what is forgotten at once is no memory, and if nothing
-# is forgotten a burst of long ago counts as much as one of just now. All of it pays only where
-# the cluster is full: with room to spare nobody waits.
+# The wait is shortest in the middle. A policy that forgets at once has no memory. If the policy
+# forgets nothing, an old burst counts as much as a recent burst. Memory has an effect only while
+# the cluster is full: otherwise, no task waits.
 
 # %%
-assert min(waits) < min(forgetful, waits[0], waits[-1])
+assert min(waits) < min(without_memory, waits[0], waits[-1])

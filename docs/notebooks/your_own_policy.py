@@ -1,8 +1,8 @@
 # %% [markdown]
 # # Your own policy
 #
-# A policy is a class with a name; its fields are its validated parameters. This one ranks users
-# by the length of the vector of their shares: with `power=1` shares add up, a large power is
+# A policy is a class with a name; its fields are its validated parameters. The policy below ranks
+# users by the norm of their shares. With `power=1` it adds the shares; with a large power it is
 # nearly DRF.
 
 # %%
@@ -25,12 +25,12 @@ from allocator.api import (
 
 @register_policy
 class Norm(KeyPolicy):
-    """The user whose shares have the smallest norm is next."""
+    """Least norm of the shares first."""
 
     name = "norm"
 
     power: Annotated[float, Field(ge=1, le=64)] = 2.0
-    """Which norm."""
+    """Exponent of the norm."""
 
     def key(self, account: Account) -> float:
         """Return the priority; the least is next."""
@@ -41,14 +41,16 @@ class Norm(KeyPolicy):
 policy("norm", power=4)
 
 # %% [markdown]
-# Does it do what Longshare relies on? The suite draws users and clusters, extreme ones among
-# them.
+# The suite checks the properties that Longshare relies on, with random and extreme users and
+# clusters.
 
 # %%
 check_policy(Norm(power=4), trials=10)
+print("all checks passed")
 
 # %% [markdown]
-# What would it do? Two users want CPUs, one wants both resources.
+# How do waits change? The tasks of "anna" and "bert" need mainly CPUs. The tasks of "both" need as
+# much memory as CPUs.
 
 # %%
 tasks = [
@@ -57,19 +59,17 @@ tasks = [
 tasks += [Task("both", 0.0, 60.0, {"cpus": 2, "mem": 2}) for _ in range(60)]
 trace = make_trace(tasks)
 waits = {}
+print("mean wait (s)   " + "".join(f"{user:>8}" for user in trace.users))
 for name, parameters in (("drf", {}), ("norm", {"power": 1.0}), ("norm", {"power": 64.0})):
-    done = simulate(trace, name, parameters, capacity={"cpus": 24.0, "mem": 24.0})
-    waits[name, *parameters.values()] = dict(zip(trace.users, done.users.mean_wait_s, strict=True))
-    print(
-        name,
-        parameters,
-        {user: round(wait, 1) for user, wait in waits[name, *parameters.values()].items()},
-    )
+    simulation = simulate(trace, name, parameters, capacity={"cpus": 24.0, "mem": 24.0})
+    title = " ".join([name, *(f"{key}={value:g}" for key, value in parameters.items())])
+    waits[title] = dict(zip(trace.users, simulation.users.mean_wait_s, strict=True))
+    print(f"{title:16}" + "".join(f"{wait:8.1f}" for wait in waits[title].values()))
 
-assert waits["norm", 1.0]["both"] > waits["drf",]["both"]
+assert waits["norm power=1"]["both"] > waits["drf"]["both"]
 
 # %% [markdown]
-# Which properties does it lack? A search finds the smallest case.
+# Which properties does the policy lack? A search finds a smallest counterexample.
 
 # %%
 counterexample = violation("norm", "single-machine", trials=30)

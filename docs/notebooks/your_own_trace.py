@@ -1,9 +1,9 @@
 # %% [markdown]
 # # Your own trace
 #
-# What your scheduler's log has of each task: who submitted it, when, for how long it ran, and
-# what it needed. Here it is a CSV file; put yours in its place. `longshare trace convert` reads
-# larger ones, and other formats.
+# A trace has the user, the submission, the runtime and the demand of each task. Here, the
+# scheduler's log is a CSV file; replace it with your own. `longshare trace convert` reads large
+# files, and other formats.
 
 # %%
 import csv
@@ -32,7 +32,9 @@ tasks = [
     for row in csv.DictReader(io.StringIO(LOG))
 ]
 trace = make_trace(tasks)
-print(len(trace), "tasks of", trace.users, "use on average", trace.mean_use())
+amounts = zip(trace.resources, trace.mean_use(), strict=True)
+mean_use = ", ".join(f"{amount:.2f} {name}" for name, amount in amounts)
+print(f"{len(trace)} tasks of {', '.join(trace.users)} use on average {mean_use}")
 
 # %% [markdown]
 # A trace is a Parquet file on disk, for the commands as well: `longshare simulate mine.parquet
@@ -45,21 +47,21 @@ write_trace(trace, Path("mine.parquet"))
 assert len(read_trace(Path("mine.parquet"))) == len(trace)
 
 # %% [markdown]
-# What if the cluster were smaller? Loads below 1 are more than it has room for.
+# How long are waits on a smaller cluster? With a load below 1, the cluster is smaller than the
+# mean use.
 
 # %%
+print("size / mean use   never started   mean wait")
 for load in (2.0, 1.0, 0.8):
     done = simulate(trace, "sdrf", {"half_life": "10m"}, load=load, blocking="skip")
-    row = {
-        user: round(wait) for user, wait in zip(trace.users, done.users.mean_wait_s, strict=True)
-    }
-    print(f"at {load:g} of the mean use: {row}, never started: {done.summary['never_started']}")
+    waits = zip(trace.users, done.users.mean_wait_s, strict=True)
+    row = ", ".join(f"{user} {wait:.0f} s" for user, wait in waits)
+    print(f"{load:15g}   {done.summary['never_started']:13}   {row}")
 
 # %% [markdown]
-# Each task's row, for whatever else you compute with: Arrow tables go to pandas, Polars and
-# DuckDB as they are.
+# The table has a row for each task. pandas, Polars and DuckDB read Arrow tables directly.
 
 # %%
 table = done.tasks_table()
-print(table.schema.names, table.num_rows)
+print(f"{table.num_rows} rows with {', '.join(table.schema.names)}")
 assert table.num_rows == len(trace)

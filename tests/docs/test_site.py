@@ -13,6 +13,7 @@ from tests.service.browser import browsing, chromedriver
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(page.relative_to(ROOT / "docs") for page in ROOT.glob("docs/**/*.md"))
+NOTEBOOKS = sorted(page.relative_to(ROOT / "docs") for page in ROOT.glob("docs/**/*.ipynb"))
 
 
 def build(pages: Path, site: Path) -> subprocess.CompletedProcess[str]:
@@ -39,8 +40,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def rendered(site: Path) -> list[Path]:
-    """Return the pages of a site that are made of Markdown."""
-    return [site / page.with_suffix(".html") for page in PAGES]
+    """Return the pages of a site that are made of Markdown or notebooks."""
+    return [site / page.with_suffix(".html") for page in [*PAGES, *NOTEBOOKS]]
 
 
 def test_the_site_contains_every_page_and_every_linked_file(site: Path) -> None:
@@ -55,8 +56,8 @@ def test_the_site_contains_every_page_and_every_linked_file(site: Path) -> None:
 
 
 def test_the_site_contains_no_program_that_no_page_links_to(site: Path) -> None:
-    programs = {path.name for path in site.rglob("*.py*") if path.is_file()}
-    assert programs == {path.name for path in ROOT.glob("docs/notebooks/*.py")}
+    programs = {path.name for path in site.rglob("*.*py*") if path.is_file()}
+    assert programs == {path.name for path in ROOT.glob("docs/notebooks/*.*py*")}
     assert not [*site.rglob("__pycache__")]
 
 
@@ -74,7 +75,7 @@ def test_the_sidebar_links_to_every_page_except_the_lab(site: Path) -> None:
     assert sidebar is not None
     tree = sidebar[1].partition("</div>")[0]
     links = set(re.findall(r'class="reference internal" href="([^"#]+)"', tree))
-    pages = {str(page.with_suffix(".html")) for page in PAGES}
+    pages = {str(page.with_suffix(".html")) for page in [*PAGES, *NOTEBOOKS]}
     assert {page for page in pages if not page.startswith("lab/")} - {"index.html"} <= links
     assert not any(link.startswith("lab/") for link in links)
 
@@ -134,6 +135,13 @@ def test_no_page_is_wider_than_a_telephone(site: Path, tmp_path: Path) -> None:
         for page in rendered(site):
             browser.open(page.as_uri())
             assert browser.run("return document.documentElement.scrollWidth") == 360, page.name
+
+
+def test_the_page_of_a_notebook_shows_its_printed_lines_and_figures(site: Path) -> None:
+    page = (site / "notebooks" / "when_memory_pays.html").read_text()
+    assert "without_memory" in page
+    assert "mean wait of bursts\n" in page
+    assert re.search(r'<img alt="[^"]+" src="data:image/png;base64,', page)
 
 
 def test_links_of_pages_outside_the_site_lead_to_files() -> None:
