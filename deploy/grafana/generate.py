@@ -16,9 +16,10 @@ RESOURCE = f'{HERE}, resource=~"$resource"'
 USER = f'{HERE}, user=~"$user"'
 USER_RESOURCE = f'{USER}, resource=~"$resource"'
 BUCKETS = f"rate(longshare_message_duration_seconds_bucket{{{HERE}}}[$__rate_interval])"
-LEADING = f"and on (cluster, instance) longshare_session_connected{{{HERE}}} == 1"
-"""Restricts a query to the service with a leading master; standby services have no valid numbers.
-"""
+CONNECTED = f"(longshare_session_connected{{{HERE}}} or longshare_slurm_connected{{{HERE}}})"
+"""1 for a service with a leading master or a Slurm, else 0."""
+LEADING = f"and on (cluster, instance) {CONNECTED} == 1"
+"""Restricts a query to connected services; standby services have no valid numbers."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,8 @@ class DashboardPanel:
     width: int = 12
     kind: str = "timeseries"
     stacked: bool = False
+    each: str = ""
+    """Variable with a copy of the panel for each value, so that no axis has two units."""
     steps: tuple[tuple[float | None, str], ...] = ()
     """From which value on which colour, for the kind `stat`."""
 
@@ -71,10 +74,11 @@ SHARES = (
                 (
                     (
                         f"longshare_user_allocation{{{USER_RESOURCE}}} {LEADING}",
-                        "{{user}} {{resource}}",
+                        "{{user}}",
                     ),
                 ),
                 stacked=True,
+                each="resource",
             ),
             _ratio(
                 "Share of each resource",
@@ -146,9 +150,10 @@ HEALTH = (
         "Now",
         (
             DashboardPanel(
-                "Leading master",
-                "1 if a leading master is connected. Without one, no framework gets offers.",
-                ((f"max by (cluster) (longshare_session_connected{{{HERE}}})", "{{cluster}}"),),
+                "Connected",
+                "1 if a leading master or a Slurm is connected. Without one, the service decides "
+                "nothing.",
+                ((f"max by (cluster) ({CONNECTED})", "{{cluster}}"),),
                 width=4,
                 kind="stat",
                 steps=((None, "red"), (1, "green")),
@@ -169,9 +174,15 @@ HEALTH = (
                 steps=((None, "green"), (1, "red")),
             ),
             DashboardPanel(
-                "Agents",
-                "Known to the leader.",
-                ((f"longshare_agents{{{HERE}}} {LEADING}", "{{cluster}}"),),
+                "Agents or nodes",
+                "Known to the leader, or to Slurm.",
+                (
+                    (
+                        f"(longshare_agents{{{HERE}}} or longshare_slurm_nodes{{{HERE}}}) "
+                        f"{LEADING}",
+                        "{{cluster}}",
+                    ),
+                ),
                 width=4,
                 kind="stat",
             ),
@@ -268,7 +279,8 @@ HEALTH = (
             ),
             DashboardPanel(
                 "Next overtaking",
-                "Seconds until two users may change ranks.",
+                "Earliest time until one user may pass another in the order, if allocations do not "
+                "change. A run that is sped up shows experiment time minus wall-clock time.",
                 (
                     (
                         f"longshare_live_tree_next_crossing_timestamp_seconds{{{HERE}}} - time()",
@@ -289,13 +301,14 @@ HEALTH = (
                 (
                     (
                         f"longshare_quota_guarantee{{{RESOURCE}}}",
-                        "{{role}} {{resource}} guaranteed",
+                        "{{role}} guaranteed",
                     ),
                     (
                         f"longshare_quota_consumed{{{RESOURCE}}}",
-                        "{{role}} {{resource}} consumed",
+                        "{{role}} consumed",
                     ),
                 ),
+                each="resource",
             ),
         ),
     ),
@@ -347,15 +360,52 @@ HEALTH = (
         ),
     ),
     DashboardRow(
+        "Slurm",
+        (
+            DashboardPanel(
+                "Jobs",
+                "Jobs that run, that wait, and that the service has ordered.",
+                tuple(
+                    (f"longshare_slurm_{jobs}_jobs{{{HERE}}}", jobs)
+                    for jobs in ("running", "pending", "ordered")
+                ),
+            ),
+            DashboardPanel(
+                "Duration of a reading",
+                "Time to read Slurm's jobs and nodes.",
+                ((f"longshare_slurm_reading_seconds{{{HERE}}}", "{{instance}}"),),
+                "s",
+            ),
+            DashboardPanel(
+                "Readings and updates",
+                "Readings of Slurm, and changes of site factors, with the failed ones.",
+                tuple(
+                    (f"rate(longshare_slurm_{counter}_total{{{HERE}}}[$__rate_interval])", words)
+                    for counter, words in (
+                        ("readings", "readings"),
+                        ("failed_readings", "failed readings"),
+                        ("factor_updates", "updates"),
+                        ("rejected_factor_updates", "rejected updates"),
+                    )
+                ),
+                "ops",
+            ),
+        ),
+        collapsed=True,
+    ),
+    DashboardRow(
         "The master itself (needs mesos_exporter)",
         (
             DashboardPanel(
-                "CPUs and memory",
-                "Amounts, as the master counts them.",
-                (
-                    (f"mesos_master_cpus{{{HERE}}}", "cpus {{type}}"),
-                    (f"mesos_master_mem{{{HERE}}}", "mem {{type}}"),
-                ),
+                "CPUs",
+                "CPUs, as the master counts them.",
+                ((f"mesos_master_cpus{{{HERE}}}", "{{type}}"),),
+            ),
+            DashboardPanel(
+                "Memory",
+                "Memory, as the master counts it.",
+                ((f"mesos_master_mem{{{HERE}}}", "{{type}}"),),
+                "mbytes",
             ),
             DashboardPanel(
                 "Tasks",
@@ -430,6 +480,9 @@ def _dashboard(uid: str, title: str, rows: Iterable[DashboardRow]) -> dict[str, 
                 "type": "dashboards",
                 "tags": ["longshare"],
                 "title": "Longshare",
+                "icon": "external link",
+                "tooltip": "",
+                "targetBlank": False,
                 "asDropdown": True,
                 "keepTime": True,
                 "includeVars": True,
@@ -447,7 +500,10 @@ def _restarts() -> dict[str, Any]:
         "datasource": _SOURCE,
         "enable": True,
         "iconColor": "orange",
-        "expr": f"increase(longshare_snapshots_total{{{HERE}}}[1m]) > 0",
+        "target": {
+            "refId": "snapshots",
+            "expr": f"increase(longshare_snapshots_total{{{HERE}}}[1m]) > 0",
+        },
         "titleFormat": "the service has taken a snapshot",
     }
 
@@ -461,7 +517,7 @@ def _variables() -> list[dict[str, Any]]:
         "current": {"text": "Prometheus", "value": "prometheus"},
     }
     asked = {
-        "cluster": "label_values(longshare_session_connected, cluster)",
+        "cluster": "label_values(longshare_build_info, cluster)",
         "user": f"label_values(longshare_user_rank{{{HERE}}}, user)",
         "resource": f"label_values(longshare_capacity{{{HERE}}}, resource)",
     }
@@ -550,10 +606,14 @@ def _panel(panel: DashboardPanel, number: int, place: dict[str, int]) -> dict[st
             {"id": "custom.lineWidth", "value": 1},
         ],
     }
+    repeated: dict[str, Any] = (
+        {"repeat": panel.each, "repeatDirection": "h", "maxPerRow": 2} if panel.each else {}
+    )
     return {
         "id": number,
         "type": panel.kind,
-        "title": panel.title,
+        "title": f"{panel.title}: ${panel.each}" if panel.each else panel.title,
+        **repeated,
         "description": panel.says,
         "datasource": _SOURCE,
         "gridPos": place,

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from allocator.service.show import metrics, user_metrics
 from tests.deploy.watched import DEPLOY, busy_service, prometheus, scraping
 from tests.service.served import PATIENCE, wait_for
 
@@ -75,6 +76,30 @@ def test_cluster_user_and_resource_can_be_chosen(path: Path) -> None:
     assert all("$cluster" in expression for expression in expressions(dashboard))
 
 
+@pytest.mark.parametrize("path", SHOWN, ids=lambda path: path.stem)
+def test_no_panel_shows_amounts_of_different_resources_on_one_axis(path: Path) -> None:
+    for panel in panels(json.loads(path.read_text())):
+        texts = [target["expr"] for target in panel["targets"]]
+        amounts = re.search(
+            "user_allocation|quota_|mesos_master_(?:cpus|mem)[^|]*mesos_master_(?:mem|cpus)",
+            " ".join(texts),
+        )
+        assert not amounts or panel.get("repeat") == "resource", panel["title"]
+
+
+def test_every_panel_of_shares_has_data_with_slurm_and_with_mesos() -> None:
+    """Each metric has a definition for users of both schedulers, and accepts both connections."""
+    common = {
+        definition.name
+        for group in (metrics.POOL, *user_metrics.GROUPS)
+        for definition in group.metrics
+    }
+    for expression in expressions(json.loads((GRAFANA / "dashboards/shares.json").read_text())):
+        first, condition = expression.split(" and on (cluster, instance) ")
+        assert first.partition("{")[0] in common
+        assert "longshare_slurm_connected" in condition
+
+
 @pytest.mark.slow
 def test_every_panel_of_longshare_has_data_from_a_real_prometheus(tmp_path: Path) -> None:
     if prometheus() is None:
@@ -83,8 +108,8 @@ def test_every_panel_of_longshare_has_data_from_a_real_prometheus(tmp_path: Path
         filled_in(expression)
         for path in SHOWN
         for expression in expressions(json.loads(path.read_text()))
-        # All other panels need a policy that counts tasks, or an exporter.
-        if "mesos_master" not in expression and "task_share" not in expression
+        # All other panels need a policy that counts tasks, a Slurm, or an exporter.
+        if not re.search("mesos_master|task_share|rate.*slurm|^longshare_slurm", expression)
     }
     assert len(asked_for) > 30
     with (
