@@ -18,6 +18,7 @@ USER_RESOURCE = f'{USER}, resource=~"$resource"'
 BUCKETS = f"rate(longshare_message_duration_seconds_bucket{{{HERE}}}[$__rate_interval])"
 CONNECTED = f"(longshare_session_connected{{{HERE}}} or longshare_slurm_connected{{{HERE}}})"
 """1 for a service with a leading master or a Slurm, else 0."""
+AGENTS = f"longshare_agents{{{HERE}}} or longshare_slurm_nodes{{{HERE}}}"
 LEADING = f"and on (cluster, instance) {CONNECTED} == 1"
 """Restricts a query to connected services; standby services have no valid numbers."""
 
@@ -178,8 +179,7 @@ HEALTH = (
                 "Known to the leader, or to Slurm.",
                 (
                     (
-                        f"(longshare_agents{{{HERE}}} or longshare_slurm_nodes{{{HERE}}}) "
-                        f"{LEADING}",
+                        f"({AGENTS}) {LEADING}",
                         "{{cluster}}",
                     ),
                 ),

@@ -21,17 +21,28 @@ from allocator.simulation.studies.drawing import (
     half_life_axis,
     new_figure,
     plain_log,
+    save,
     styles,
 )
+from allocator.simulation.studies.estimates import estimate
 from allocator.simulation.studies.measures import JobMeasures
 from allocator.simulation.studies.page import render
 from allocator.simulation.studies.plan import SweepError, names, read_sweep
 from allocator.simulation.studies.report import PAGE, write_report
 from allocator.simulation.studies.results import ResultsError, read_results, write_index
-from allocator.simulation.studies.section import Section, Table
+from allocator.simulation.studies.section import (
+    Finding,
+    Section,
+    Table,
+    duration,
+    plain,
+    power_of_ten,
+)
 from allocator.simulation.studies.sources import resolve
 from allocator.simulation.studies.sweep import SimulatorKind, cells_of, run
 from allocator.simulation.trace import MachineClass, Trace
+from tests.service.browser import browsing, chromedriver
+from tests.service.show.test_status_page import axe
 from tests.simulation.crowded import trace_of
 from tests.simulation.test_advice import bursts_beside_a_hog
 
@@ -462,6 +473,50 @@ def test_ticks_of_logarithmic_axes_are_plain_numbers_and_durations() -> None:
     assert {"1 min", "1 d"} <= {*labels[2]}
 
 
+def test_numbers_of_reports_have_no_exponents_and_durations_have_the_largest_fitting_unit() -> None:
+    assert [plain(number) for number in (0.0, 0.0792, -7.36, 31.25, 1340.4, 2e7)] == [
+        *("0", "0.0792", "-7.36", "31.2", "1,340", "20,000,000")
+    ]
+    durations = [duration(seconds) for seconds in (0.37, 60.0, 119.0, 1800.0, 7200.0, -172800.0)]
+    assert durations == ["0.37 s", "1 min", "1.98 min", "30 min", "2 h", "-2 d"]
+    assert [power_of_ten(value) for value in (0.1, 0.001, 2.5e-6)] == ["0.1", "10⁻³", "2.5 × 10⁻⁶"]
+    rate = estimate([100.0, 2500.0])
+    assert rate.written(duration) == "21.7 min [−1.74 h, 2.47 h]"
+
+
+def test_six_lines_of_one_policy_differ() -> None:
+    lines = styles(f"sdrf (delta {delta})" for delta in range(6))
+    assert len({str(style) for style in lines.values()}) == 6
+
+
 def test_a_table_without_rows_is_left_out_of_a_report() -> None:
     section = Section("gains", "Gains", tables=(("Largest losses", Table(("user",), [])),))
     assert "Largest losses" not in render("report", [section], {})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [360, 1280])
+@pytest.mark.skipif(chromedriver() is None, reason="Chromium and chromedriver are not installed")
+def test_a_report_has_no_barriers_that_a_checker_finds(tmp_path: Path, width: int) -> None:
+    checker = axe()
+    if checker is None:
+        pytest.skip("axe-core-python is not installed, so accessibility is not checked")
+    figure, _ = new_figure("A figure")
+    table = Table(("policy", *[f"column {number}" for number in range(20)]), [["drf"] + ["1"] * 20])
+    findings = tuple(Finding("Paper", "Here", agrees, "Why.") for agrees in (True, False, None))
+    sections = [
+        Section(name, name.capitalize(), ("Text.",), figure, (("A table", table),), findings)
+        for name in ("first", "second")
+    ]
+    files = save([(section.name, figure) for section in sections], tmp_path)
+    page = tmp_path / PAGE
+    page.write_text(render("A report", sections, files))
+    with browsing(tmp_path, width) as browser:
+        browser.open(page.as_uri())
+        assert browser.run("return document.documentElement.scrollWidth") == width
+        browser.run(checker)
+        violations = browser.run_later(
+            "const done = arguments[0]; axe.run().then((all) => done(all.violations.map("
+            "(each) => each.id + ': ' + each.nodes.map((node) => node.html).join(' '))));"
+        )
+        assert violations == []

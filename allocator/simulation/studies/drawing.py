@@ -19,6 +19,7 @@ from matplotlib.ticker import (
 )
 
 from allocator.palette import COLOURS
+from allocator.simulation.studies.section import duration, plain
 
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 
@@ -37,10 +38,11 @@ _OTHER_COLOURS = (
     "#882255",
     "#AA4499",
 )
-_DASHES = ("solid", (0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)))
+_DASHES = (
+    *("solid", (0, (5, 2)), (0, (1, 1.5))),
+    *((0, (6, 2, 1, 2)), (0, (10, 3)), (0, (6, 2, 1, 2, 1, 2))),
+)
 
-
-_UNITS = (("d", 86400.0), ("h", 3600.0), ("min", 60.0))
 _HALF_LIVES = (
     *(1.0, 5.0, 20.0, 60.0, 300.0, 1200.0, 3600.0, 3 * 3600.0, 12 * 3600.0),
     *(86400.0 * days for days in (1, 3, 10, 30, 100, 300, 1000, 3000, 10_000)),
@@ -110,7 +112,7 @@ def plain_log(panel: Axes) -> None:
     low, high = panel.get_xlim()
     subdivisions = (1.0, 2.0, 5.0) if high < 100.0 * low else (1.0,)
     panel.xaxis.set_major_locator(LogLocator(subs=subdivisions))
-    panel.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{float(f'{value:.3g}'):,g}"))
+    panel.xaxis.set_major_formatter(FuncFormatter(lambda value, _: plain(value)))
     panel.xaxis.set_minor_formatter(NullFormatter())
 
 
@@ -124,16 +126,9 @@ def half_life_axis(panel: Axes) -> None:
     low, high = panel.get_xlim()
     ticks = [seconds for seconds in _HALF_LIVES if low <= seconds <= high]
     panel.xaxis.set_major_locator(FixedLocator(ticks[:: len(ticks) // 8 + 1]))
-    panel.xaxis.set_major_formatter(FuncFormatter(lambda seconds, _: _short_duration(seconds)))
+    panel.xaxis.set_major_formatter(FuncFormatter(lambda seconds, _: duration(seconds)))
     panel.xaxis.set_minor_formatter(NullFormatter())
     panel.xaxis.set_minor_locator(NullLocator())
-
-
-def _short_duration(seconds: float) -> str:
-    unit, size = next(
-        (unit, size) for unit, size in (*_UNITS, ("s", 1.0)) if seconds >= size or unit == "s"
-    )
-    return f"{seconds / size:g} {unit}"
 
 
 def save(figures: Iterable[tuple[str, Figure]], folder: Path) -> dict[str, Path]:

@@ -1,11 +1,13 @@
 """Means over several random traces of the same workload, with confidence intervals."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import chdtri, ndtr, stdtrit
+
+from allocator.simulation.studies.section import plain
 
 _CONFIDENCE = 0.9
 
@@ -66,31 +68,35 @@ class Estimate:
     @property
     def percent(self) -> str:
         """Mean and interval as text, in percent."""
-        return f"{self.written('{:+.1f}', 100.0)} %"
+        return f"{self.written('{:+.1f}'.format, 100.0)} %"
 
-    def written(self, form: str = "{:.3g}", scale: float = 1.0) -> str:
+    def written(self, form: Callable[[float], str] = plain, scale: float = 1.0) -> str:
         """Return the mean as text, followed by its interval in brackets.
 
         Args:
-            form: Format string for each number.
+            form: Returns the text of a number.
             scale: Factor by which each number is multiplied.
         """
-        mean = form.format(scale * self.mean)
-        if self.draws < 2:  # a single draw has no interval
-            return mean
-        return f"{mean} [{form.format(scale * self.low)}, {form.format(scale * self.high)}]"
+        ends = (self.low, self.high) if self.draws > 1 else ()  # one trace has no interval
+        return _with_interval(self.mean, ends, form, scale)
 
-    def written_spread(self, form: str = "{:.3g}", scale: float = 1.0) -> str:
+    def written_spread(self, form: Callable[[float], str] = plain, scale: float = 1.0) -> str:
         """Return the standard deviation between traces as text, with its interval in brackets.
 
         Args:
-            form: Format string for each number.
+            form: Returns the text of a number.
             scale: Factor by which each number is multiplied.
         """
         if self.draws < 2:
             return ""
-        low, high = (form.format(scale * end) for end in self.spread_ends)
-        return f"{form.format(scale * self.spread)} [{low}, {high}]"
+        return _with_interval(self.spread, self.spread_ends, form, scale)
+
+
+def _with_interval(
+    value: float, ends: Sequence[float], form: Callable[[float], str], scale: float
+) -> str:
+    text, *bounds = (form(scale * number).replace("-", "−") for number in (value, *ends))
+    return f"{text} [{', '.join(bounds)}]" if bounds else text
 
 
 def estimate(values: Sequence[float]) -> Estimate:

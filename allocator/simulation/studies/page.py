@@ -18,10 +18,11 @@ table { border-collapse: collapse; margin: .5rem 0 1rem; font-size: .9rem; }
 caption { text-align: left; font-weight: 600; padding: .3rem 0; }
 th, td { padding: .2rem .7rem; border-bottom: 1px solid var(--line); text-align: right; }
 th:first-child, td:first-child, .claims td, .claims th { text-align: left; vertical-align: top; }
+td, th { white-space: nowrap; } .claims td { white-space: normal; }
 .wide { overflow-x: auto; }
 .differs { color: var(--bad); font-weight: 600; } .open { font-weight: 600; }
 .agrees { color: var(--good); font-weight: 600; }
-nav a { margin-right: 1rem; }
+nav ul { padding-left: 1.2rem; }
 """
 
 
@@ -36,13 +37,17 @@ def render(title: str, sections: Sequence[Section], figures: Mapping[str, Path])
     Raises:
         OSError: A figure cannot be read.
     """
-    links = "".join(f'<a href="#{escape(s.name)}">{escape(s.title)}</a> ' for s in sections)
+    links = "".join(
+        f'<li><a href="#{escape(section.name)}">{escape(section.title)}</a></li>'
+        for section in sections
+    )
     body = "".join(_section(section, figures) for section in sections)
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{escape(title)}</title><style>{style()}{_STYLE}</style></head><body>"
-        f"<h1>{escape(title)}</h1><nav>{links}</nav>{body}</body></html>\n"
+        f"<main><h1>{escape(title)}</h1>"
+        f'<nav aria-label="Sections"><ul>{links}</ul></nav>{body}</main></body></html>\n'
     )
 
 
@@ -65,7 +70,7 @@ def _table(title: str, table: Table) -> str:
         "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in table.rows
     )
     return (
-        f'<div class="wide"><table><caption>{escape(title)}</caption>'
+        f'<div class="wide" tabindex="0"><table><caption>{escape(title)}</caption>'
         f"<thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table></div>"
     )
 
@@ -86,7 +91,8 @@ def _claims(claims: Sequence[Finding]) -> str:
         for claim in claims
     )
     return (
-        '<div class="wide"><table class="claims"><caption>Comparison with the paper</caption>'
-        f"<thead><tr><th>The paper</th><th>Here</th><th></th></tr></thead>"
+        '<div class="wide" tabindex="0"><table class="claims">'
+        "<caption>Comparison with the paper</caption>"
+        "<thead><tr><th>The paper</th><th>Here</th><th>Verdict</th></tr></thead>"
         f"<tbody>{rows}</tbody></table></div>"
     )

@@ -8,7 +8,14 @@ from allocator.simulation.studies import sdrf_figures, sdrf_tree
 from allocator.simulation.studies.estimates import all_of
 from allocator.simulation.studies.results import Result
 from allocator.simulation.studies.sdrf_study import Changes, Study, changes, studies
-from allocator.simulation.studies.section import Finding, Section, Table, discount, duration
+from allocator.simulation.studies.section import (
+    Finding,
+    Section,
+    Table,
+    discount,
+    duration,
+    power_of_ten,
+)
 
 _PUBLISHED_BEST = 1e-6
 """Value of 1 − δ at which the paper found the largest reduction of waits, at each load."""
@@ -86,12 +93,12 @@ def _reductions(study: Study, suffix: str) -> Section:
         )
         for load in loads
     ]
-    header = ("capacity", *(f"{forgotten:.2g}" for forgotten in forgotten_values))
+    header = ("capacity", *map(power_of_ten, forgotten_values))
     spreads = [
         (
             f"{load:.0%}",
             *(
-                f"{study.reduction(load, forgotten).written_spread('{:.1f}', 100.0)} %"
+                f"{study.reduction(load, forgotten).written_spread('{:.1f}'.format, 100.0)} %"
                 if forgotten in values_by_load[load]
                 else ""
                 for forgotten in forgotten_values
@@ -207,8 +214,8 @@ def _light_users_gain(changed: Changes) -> Finding:
     return Finding(
         "Most of the reduction is in the half of users with the lowest usage.",
         f"The lower half saves {changed.lower_part.percent} of all saved seconds of mean wait: "
-        f"{changed.light_s.written('{:,.0f}')} s for each user, and the upper half "
-        f"{changed.heavy_s.written('{:,.0f}')} s.",
+        f"{changed.light_s.written(duration)} for each user, and the upper half "
+        f"{changed.heavy_s.written(duration)}.",
         changed.lower_part.exceeds(_MAJORITY),
         "Light users may still gain more in relative terms. But heavy users wait far longer, so "
         "most of the seconds that can be saved are theirs.",
@@ -240,7 +247,7 @@ def _few_complete_less(changed: Changes) -> Finding:
     fewer = changed.fewer.exceeds(_MAX_LOSERS)
     return Finding(
         "11 of 627 users (1.8 %) complete fewer, and few fewer.",
-        f"{changed.fewer.percent} of users complete fewer; who loses most, "
+        f"{changed.fewer.percent} of users complete fewer; the largest loss of a user is "
         f"{changed.loss.percent} of its tasks.",
         None if fewer is None else not fewer,
         "When the trace ends, what runs is decided by what is left in the queues; users whose "

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
 from matplotlib.figure import Figure
 
 
@@ -52,12 +53,18 @@ class Section:
     claims: tuple[Finding, ...] = field(default=())
 
 
+def plain(number: float) -> str:
+    """Format a number with three significant digits, without an exponent: 0.0792, 1,340."""
+    rounded = float(f"{number:.3g}")
+    return f"{rounded:,.0f}" if rounded.is_integer() else np.format_float_positional(rounded)
+
+
 def duration(seconds: float) -> str:
-    """Format a number of seconds as text, in days, hours, minutes or seconds."""
-    for unit, length in (("days", 86400.0), ("hours", 3600.0), ("minutes", 60.0)):
-        if seconds >= 2.0 * length:
-            return f"{seconds / length:.3g} {unit}"
-    return f"{seconds:.3g} s"
+    """Format a number of seconds as text, in d, h, min or s: "2 h", "30 min"."""
+    for unit, length in (("d", 86400.0), ("h", 3600.0), ("min", 60.0)):
+        if abs(seconds) >= length:
+            return f"{plain(seconds / length)} {unit}"
+    return f"{plain(seconds)} s"
 
 
 def discount(forgotten: float) -> str:
@@ -66,4 +73,13 @@ def discount(forgotten: float) -> str:
     Args:
         forgotten: Value of 1 − δ.
     """
-    return f"δ = 1 − {forgotten:.2g}"
+    return f"δ = 1 − {power_of_ten(forgotten)}"
+
+
+def power_of_ten(number: float) -> str:
+    """Format a positive number with two significant digits; small ones as 10⁻⁶ or 2.5 × 10⁻⁶."""
+    if number >= 0.01:
+        return f"{number:.2g}"
+    factor, _, exponent = f"{number:.1e}".partition("e")
+    power = "10" + str(int(exponent)).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
+    return power if factor == "1.0" else f"{factor} × {power}"

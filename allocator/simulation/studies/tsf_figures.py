@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator
 from numpy.typing import NDArray
 
 from allocator.palette import COLOURS
@@ -93,6 +94,7 @@ def tasks(waits: ByPolicy, saved: ByPolicy, baseline: str) -> Figure:
     panels[0].set_xlabel("Queueing delay (s)")
     panels[0].set_ylabel("Fraction of tasks")
     _cdfs(panels[1], saved)
+    panels[1].xaxis.set_major_locator(FixedLocator([-1e4, -1e2, 0.0, 1e2, 1e4]))
     panels[1].axvline(0.0, color="0.3", linewidth=0.8)
     panels[1].set_xlabel(f"Delay saved by {baseline} (s)")
     return figure
