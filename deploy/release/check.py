@@ -31,6 +31,21 @@ _HEADING = re.compile(r"^## (.+)$", re.MULTILINE)
 _RELEASED = re.compile(r"(\d+\.\d+\.\d+) \(\d{4}-\d{2}-\d{2}\)")
 
 
+GRAFANAS = ("12.4.11", "13.2.3")
+"""Versions of Grafana whose schemas the dashboards must match."""
+TYPESCRIPT = "5.9.3"
+TYPES = """\
+import type { Dashboard } from '@grafana/schema';
+import type { Options as stat } from '{raw}/stat/panelcfg/x/types.gen';
+import type { Options as timeseries, FieldConfig } from '{raw}/timeseries/panelcfg/x/types.gen';
+type Plain<T> = T extends string ? `${T}` : T extends (infer U)[] ? Plain<U>[]
+  : T extends object ? { [K in keyof T]: Plain<T[K]> } : T;
+type Part<T> = T extends (infer U)[] ? Part<U>[]
+  : T extends object ? { [K in keyof T]?: Part<T[K]> } : T;
+""".replace("{raw}", "./node_modules/@grafana/schema/dist/types/raw/composable")
+"""Types of dashboards and panels: plain strings in place of enumerations, and optional fields."""
+
+
 class Missing(Exception):  # noqa: N818 - it names what a release misses
     """An unmet requirement of a release; the text says how to meet the requirement."""
 
@@ -195,6 +210,49 @@ def workflows() -> str:
     return f"{len(uses)} uses of actions, each pinned by commit"
 
 
+def dashboards() -> str:
+    """Check the dashboards against the types that Grafana publishes for its versions."""
+    if shutil.which("npm") is None:
+        return "not run: npm is not installed"
+    for grafana in GRAFANAS:
+        folder = OUT / f"grafana-{grafana}"
+        folder.mkdir(exist_ok=True)
+        (folder / "package.json").write_text("{}", encoding="utf-8")
+        (folder / "check.ts").write_text(typed_dashboards(), encoding="utf-8")
+        packages = (f"@grafana/schema@{grafana}", f"typescript@{TYPESCRIPT}")
+        options = ("--ignore-scripts", "--no-audit", "--no-fund", "--silent")
+        run("npm", "install", *options, *packages, where=folder)
+        compiler = folder / "node_modules" / ".bin" / "tsc"
+        options = ("--noEmit", "--strict", "--skipLibCheck", "--module", "node16")
+        run(compiler, *options, "check.ts", where=folder)
+        shutil.rmtree(folder)
+    return f"the schemas of Grafana {' and '.join(GRAFANAS)} have their types"
+
+
+def typed_dashboards() -> str:
+    """Return the dashboards as TypeScript in which each part has the type of Grafana's schema."""
+    lines = [TYPES]
+    for path in sorted((ROOT / "deploy" / "grafana" / "dashboards").glob("*.json")):
+        dashboard = json.loads(path.read_text("utf-8"))
+        for annotation in dashboard["annotations"]["list"]:
+            # These two fields belong to the data source, and the schema does not have them.
+            del annotation["titleFormat"], annotation["target"]["expr"]
+        lines.append(_typed(path.stem, "Plain<Dashboard>", dashboard))
+        for row in dashboard["panels"]:
+            for panel in row.get("panels") or [row]:
+                name, kind = f"{path.stem}{panel['id']}", panel["type"]
+                if kind != "row":
+                    lines.append(_typed(name, f"Part<Plain<{kind}>>", panel["options"]))
+                if kind == "timeseries":
+                    custom = panel["fieldConfig"]["defaults"]["custom"]
+                    lines.append(_typed(f"{name}lines", "Part<Plain<FieldConfig>>", custom))
+    return "\n".join(lines)
+
+
+def _typed(name: str, kind: str, value: object) -> str:
+    return f"export const {name}: {kind} = {json.dumps(value)};"
+
+
 def documentation() -> str:
     """Build this version's documentation in a copy and publish it beside other versions there."""
     copy = OUT / "docs.source"
@@ -277,6 +335,7 @@ CHECKS: dict[str, Callable[[], str]] = {
     "distributions": distributions,
     "bill of materials": bill_of_materials,
     "workflows": workflows,
+    "dashboards": dashboards,
     "versioned documentation": documentation,
     "every Python": every_python,
     "longest tests": longest_tests,
