@@ -17,8 +17,7 @@ VERSIONS = {
     "mesos": ("configure.ac", "AC_INIT([mesos], [1.8.0])\n"),
     "clusterd": (
         "CMakeLists.txt",
-        "set(MESOS_MAJOR_VERSION 1)\nset(MESOS_MINOR_VERSION 8)\nset(MESOS_PATCH_VERSION 0)\n"
-        "set(MESOS_SUB_VERSION 0.10.0)\n",
+        "set(MESOS_MAJOR_VERSION 1)\nset(MESOS_MINOR_VERSION 8)\nset(MESOS_PATCH_VERSION 0)\n",
     ),
 }
 """The file of each tree that has the version, and its content."""
