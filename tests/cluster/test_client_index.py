@@ -41,7 +41,7 @@ def subscription(framework: str, chance: Random) -> bytes:
 def events(
     master: MasterSide, chance: Random, offers: list[Offered], known: set[str]
 ) -> Iterator[object]:
-    """Yield calls of the master about one framework, so that all facts about clients change."""
+    """Yield calls of the master, which change all facts about one framework's clients."""
     framework = f"f{chance.randrange(6)}"
     data = subscription(framework, chance)
     if framework not in known:
@@ -103,7 +103,7 @@ def test_the_index_after_each_message_equals_a_new_index(
 
 
 def absent(framework: str, number: int) -> bytes:
-    """Return a FrameworkInfo whose tasks need many resources that no agent has."""
+    """Return a FrameworkInfo with tasks for many absent resources."""
     demand = ";".join(f"none{name}:{1 + number}" for name in range(20))
     return info(framework, [f"{framework}-{role}" for role in range(4)], {"demand": demand})
 

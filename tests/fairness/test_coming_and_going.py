@@ -1,4 +1,4 @@
-"""Where users count by their use, users that come and go cost other users nothing."""
+"""If users count by their use, short visits of users cost other users nothing."""
 
 import random
 

@@ -181,7 +181,7 @@ def _late_agents_are_charged() -> Iterator[None]:
 
 @contextmanager
 def _the_latest_stamp_leads() -> Iterator[None]:
-    """Whoever was elected earlier than somebody else, by the clocks of both, never leads."""
+    """A master with an earlier election than another master, by the clocks of both, never leads."""
     obstacle, latest = Leadership.takeover_blocker, [0]
 
     def wrong(leadership: Leadership, claimant: Claimant) -> str | None:

@@ -388,7 +388,7 @@ def test_events_that_are_too_heavy_without_lists_of_frameworks_can_be_replaced()
 
 
 def test_an_agent_in_too_many_parts_costs_its_resources_and_not_the_master_its_snapshot() -> None:
-    """Whoever may reserve can divide an agent's resources into thousands."""
+    """A framework with the right to reserve can divide an agent's resources into thousands."""
     pieces = [b"x" * 100] * 3_000
     held = [contract.Allocation(framework_id="f", resources=pieces)]
     agents = [

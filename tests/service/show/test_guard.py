@@ -74,7 +74,7 @@ def test_only_requests_for_known_host_names_are_answered(
 
 
 class Transport(asyncio.Transport):
-    """A connection that only notes whether it was ended."""
+    """Connection with a record of its end."""
 
     aborted = False
 
@@ -83,7 +83,7 @@ class Transport(asyncio.Transport):
 
 
 class Inner(asyncio.Protocol):
-    """A protocol that notes what it receives."""
+    """Protocol with a record of received bytes."""
 
     def __init__(self) -> None:
         self.received = b""
