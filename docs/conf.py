@@ -13,7 +13,7 @@ from sphinx.ext.napoleon.docstring import GoogleDocstring
 DOCS = Path(__file__).parent
 sys.path[:0] = [str(DOCS), str(DOCS.parent)]
 
-from notebook import markdown  # noqa: E402 - from the folder above
+from docs.notebook import markdown  # noqa: E402 - from the folder above
 
 project = "Longshare"
 release = tomllib.loads((DOCS.parent / "pyproject.toml").read_text("utf-8"))["project"]["version"]

@@ -35,7 +35,7 @@ def executed(script: Path) -> NotebookNode:
     Raises:
         CellExecutionError: A cell has failed.
     """
-    notebook = jupytext.read(script)
+    notebook: NotebookNode = jupytext.read(script)
     for number, cell in enumerate(notebook.cells, 1):
         cell.id = f"cell-{number}"
     notebook.metadata = {

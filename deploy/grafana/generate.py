@@ -35,8 +35,8 @@ class DashboardPanel:
     width: int = 12
     kind: str = "timeseries"
     stacked: bool = False
-    each: str = ""
-    """Variable with a copy of the panel for each value, so that no axis has two units."""
+    repeat: str = ""
+    """Variable with a copy of the panel for each value, for axes with a single unit."""
     steps: tuple[tuple[float | None, str], ...] = ()
     """From which value on which colour, for the kind `stat`."""
 
@@ -79,7 +79,7 @@ SHARES = (
                     ),
                 ),
                 stacked=True,
-                each="resource",
+                repeat="resource",
             ),
             _ratio(
                 "Share of each resource",
@@ -308,7 +308,7 @@ HEALTH = (
                         "{{role}} consumed",
                     ),
                 ),
-                each="resource",
+                repeat="resource",
             ),
         ),
     ),
@@ -460,7 +460,7 @@ def dashboards() -> dict[str, dict[str, Any]]:
 
 
 def text(dashboard: dict[str, Any]) -> str:
-    """Return a dashboard as it is written to its file."""
+    """Return the content of a dashboard's file."""
     return json.dumps(dashboard, indent=2, ensure_ascii=False) + "\n"
 
 
@@ -607,12 +607,12 @@ def _panel(panel: DashboardPanel, number: int, place: dict[str, int]) -> dict[st
         ],
     }
     repeated: dict[str, Any] = (
-        {"repeat": panel.each, "repeatDirection": "h", "maxPerRow": 2} if panel.each else {}
+        {"repeat": panel.repeat, "repeatDirection": "h", "maxPerRow": 2} if panel.repeat else {}
     )
     return {
         "id": number,
         "type": panel.kind,
-        "title": f"{panel.title}: ${panel.each}" if panel.each else panel.title,
+        "title": f"{panel.title}: ${panel.repeat}" if panel.repeat else panel.title,
         **repeated,
         "description": panel.says,
         "datasource": _SOURCE,

@@ -32,7 +32,7 @@ _RELEASED = re.compile(r"(\d+\.\d+\.\d+) \(\d{4}-\d{2}-\d{2}\)")
 
 
 GRAFANAS = ("12.4.11", "13.2.3")
-"""Versions of Grafana whose schemas the dashboards must match."""
+"""Versions of Grafana with schemas for the dashboards."""
 TYPESCRIPT = "5.9.3"
 TYPES = """\
 import type { Dashboard } from '@grafana/schema';
@@ -105,7 +105,7 @@ def version() -> str:
 
 
 def committed() -> str:
-    """Check that everything is committed, so that the tag holds the sources of the build."""
+    """Check that there are no uncommitted changes: the tag must hold the sources of the build."""
     changed = run("git", "status", "--porcelain").strip()
     if changed:
         raise Missing(f"commit or remove:\n{changed}")
@@ -211,7 +211,7 @@ def workflows() -> str:
 
 
 def dashboards() -> str:
-    """Check the dashboards against the types that Grafana publishes for its versions."""
+    """Check the dashboards against the published types of each version of Grafana."""
     if shutil.which("npm") is None:
         return "not run: npm is not installed"
     for grafana in GRAFANAS:
@@ -220,8 +220,8 @@ def dashboards() -> str:
         (folder / "package.json").write_text("{}", encoding="utf-8")
         (folder / "check.ts").write_text(typed_dashboards(), encoding="utf-8")
         packages = (f"@grafana/schema@{grafana}", f"typescript@{TYPESCRIPT}")
-        options = ("--ignore-scripts", "--no-audit", "--no-fund", "--silent")
-        run("npm", "install", *options, *packages, where=folder)
+        quiet = ("--ignore-scripts", "--no-audit", "--no-fund", "--silent")
+        run("npm", "install", *quiet, *packages, where=folder)
         compiler = folder / "node_modules" / ".bin" / "tsc"
         options = ("--noEmit", "--strict", "--skipLibCheck", "--module", "node16")
         run(compiler, *options, "check.ts", where=folder)
@@ -230,12 +230,12 @@ def dashboards() -> str:
 
 
 def typed_dashboards() -> str:
-    """Return the dashboards as TypeScript in which each part has the type of Grafana's schema."""
+    """Return the dashboards as TypeScript, each part with its type of Grafana's schema."""
     lines = [TYPES]
     for path in sorted((ROOT / "deploy" / "grafana" / "dashboards").glob("*.json")):
         dashboard = json.loads(path.read_text("utf-8"))
         for annotation in dashboard["annotations"]["list"]:
-            # These two fields belong to the data source, and the schema does not have them.
+            # The data source defines these two fields.
             del annotation["titleFormat"], annotation["target"]["expr"]
         lines.append(_typed(path.stem, "Plain<Dashboard>", dashboard))
         for row in dashboard["panels"]:

@@ -18,7 +18,8 @@ NOTEBOOKS = sorted((ROOT / "docs" / "notebooks").glob("*.py"))
 
 
 def stored(script: Path) -> NotebookNode:
-    return nbformat.read(script.with_suffix(".ipynb"), as_version=4)
+    notebook: NotebookNode = nbformat.read(script.with_suffix(".ipynb"), as_version=4)
+    return notebook
 
 
 def taken_pictures(notebook: NotebookNode) -> list[np.ndarray]:
