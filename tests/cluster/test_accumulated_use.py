@@ -27,7 +27,7 @@ ROLES = ["a", "b", "c", "d/x", "d/y"]
 
 
 class Cluster:
-    """A master with one agent, whose CPUs the frameworks of some roles hold."""
+    """Master with one agent, and its CPUs by role."""
 
     def __init__(
         self, policy: str, parameters: dict[str, object] | None = None, **changes: object
@@ -58,8 +58,8 @@ class Cluster:
     def hold(self, role: str, cpus: int) -> None:
         """Let a role hold CPUs, as many as are free at most."""
         self.join(role)
-        others = sum(self.held.values()) - self.held.get(role, 0)
-        self.held[role] = min(cpus, CPUS - others)
+        elsewhere = sum(self.held.values()) - self.held.get(role, 0)
+        self.held[role] = min(cpus, CPUS - elsewhere)
         if self.master.engine.agents:
             self.master.remove_agent("s")
         self.master.send(self.agent())
@@ -86,7 +86,7 @@ class Cluster:
 
     def priorities(self) -> dict[str, float]:
         """Return the users in order, with their priorities."""
-        return {one.user: one.priority for one in self.master.engine.standings()}
+        return {row.user: row.priority for row in self.master.engine.standings()}
 
 
 def by_text(engine: Engine) -> Memory:

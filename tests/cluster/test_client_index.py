@@ -1,4 +1,4 @@
-"""The index of clients that want offers follows each change, and costs what the change costs."""
+"""The index of clients that want offers follows each change, in proportion to the change."""
 
 from collections.abc import Callable, Iterator
 from random import Random
@@ -41,7 +41,7 @@ def subscription(framework: str, chance: Random) -> bytes:
 def events(
     master: MasterSide, chance: Random, offers: list[Offered], known: set[str]
 ) -> Iterator[object]:
-    """Yield calls of the master, which change all facts about one framework's clients."""
+    """Yield calls of the master that change all facts about one framework's clients."""
     framework = f"f{chance.randrange(6)}"
     data = subscription(framework, chance)
     if framework not in known:
@@ -118,7 +118,7 @@ Describe = Callable[[str, int], bytes]
 
 
 def crowded(describe: Describe, frameworks: int) -> MasterSide:
-    """Return the master of a cluster with one agent, and frameworks that fit nowhere."""
+    """Return the master of a cluster with one agent, and frameworks with too large tasks."""
     master = MasterSide("sdrf", {"half_life": 3600.0}, min_allocatable=())
     master.send(agent_call("s", "cpus:4;mem:4096"))
     for number in range(frameworks):
@@ -163,7 +163,7 @@ def test_masks_of_frameworks_that_fit_nowhere_share_one_object_a_client(
 
 
 def bits(*roots: object) -> int:
-    """Return the number of bits of all different integers that collections contain."""
+    """Return the number of bits of all different integers in collections."""
     integers, waiting = dict[int, int](), list(roots)
     while waiting:
         item = waiting.pop()

@@ -274,7 +274,7 @@ def test_boosts_that_end_singly_cost_in_proportion_to_their_number() -> None:
 
 
 def with_idle_roles(policy: str, number: int) -> MasterSide:
-    """Return a cluster with frameworks in roles of four levels, which want and hold nothing.
+    """Return a cluster with idle frameworks in roles of four levels.
 
     Ten other frameworks use resources.
     """

@@ -147,14 +147,14 @@ def test_the_principal_with_the_most_pairs_of_a_snapshot_loses_its_list(
 
 
 def test_to_discard_a_framework_costs_the_same_beside_any_number_of_others() -> None:
-    def cost(others: int) -> int:
+    def cost(count: int) -> int:
         exclusions = Exclusions()
         exclusions.add_framework("picky", {"a": ["s1"], "b": ["s1", "s2"]})
-        for number in range(others):
+        for number in range(count):
             exclusions.add_framework(f"other{number}", {"a": ["s1"]})
         steps = lines(lambda: exclusions.discard_framework("picky"))
         assert list(exclusions.of("s2")) == []
-        assert len(exclusions.of("s1")) == others
+        assert len(exclusions.of("s1")) == count
         return steps
 
     assert cost(100) == cost(1)

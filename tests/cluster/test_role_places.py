@@ -323,8 +323,8 @@ def test_frameworks_that_come_back_one_by_one_after_a_failover_keep_their_roles(
     add(master, TAKER)
     aside = set_aside(master)
     master = fail_over(master, restart=restart)
-    others = [(f"new-{name}", f"new-{principal}", 10) for name, principal, _ in TAKER]
-    add(master, [*TAKER, *others])
+    newcomers = [(f"new-{name}", f"new-{principal}", 10) for name, principal, _ in TAKER]
+    add(master, [*TAKER, *newcomers])
     master.tick(599.0)
     add(master, GOOD)
     assert set_aside(master, "good") == set()

@@ -324,7 +324,7 @@ SUBTREES = replace(DRF, forgets_subtrees=True, limits=Limits(idle_users=LIMIT))
 
 
 def without_clients(users: UserTree[Client], joined: Iterable[Client]) -> list[str]:
-    """Return the users of all levels that have no client, and no client below."""
+    """Return the users of all levels without a client at or below them."""
     leaves = [f"{client.role}/." for client in joined]
     return [
         name

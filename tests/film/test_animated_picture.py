@@ -34,9 +34,9 @@ def picture_of(folder: Path) -> Path:
 def test_a_picture_shows_the_parts_of_agents_that_users_hold_over_time(tmp_path: Path) -> None:
     drawn = ET.fromstring(picture_of(tmp_path).read_text())
     heights = [
-        [int(height) for height in each.attrib["values"].split(";")]
-        for each in drawn.iter(f"{SVG}animate")
-        if each.attrib["attributeName"] == "height"
+        [int(height) for height in bar.attrib["values"].split(";")]
+        for bar in drawn.iter(f"{SVG}animate")
+        if bar.attrib["attributeName"] == "height"
     ]
     whole = max(heights[0])
     assert heights[0] == [whole] * len(heights[0]), "the last user's part reaches the top"
@@ -68,14 +68,14 @@ def test_a_picture_rests_for_readers_that_prefer_reduced_motion(tmp_path: Path) 
 
 
 def test_a_file_that_is_no_film_is_named(tmp_path: Path) -> None:
-    other = tmp_path / "other.html"
-    other.write_text("nothing")
+    unrelated = tmp_path / "other.html"
+    unrelated.write_text("nothing")
     run = subprocess.run(
-        [*PROGRAM, other, tmp_path / "x.svg"],
+        [*PROGRAM, unrelated, tmp_path / "x.svg"],
         cwd=ROOT,
         capture_output=True,
         text=True,
         check=False,
     )
     assert run.returncode == 1
-    assert f"{other} is not a time machine" in run.stderr
+    assert f"{unrelated} is not a time machine" in run.stderr

@@ -45,7 +45,7 @@ def test_eight_draws_tell_their_standard_deviation_by_a_factor_of_two_only() -> 
         [eight.spread * math.sqrt(7 / quantile) for quantile in quantiles], rel=1e-3
     )
     assert low < 3.5 < high  # the standard deviation of many months is within
-    assert eight.written_spread("{:.1f}") == "2.6 [1.8, 4.7]"
+    assert eight.written_spread("{:.1f}".format) == "2.6 [1.8, 4.7]"
     assert estimate([1.0]).written_spread() == ""
 
 

@@ -152,8 +152,8 @@ def test_only_the_user_with_the_lower_total_gains_from_the_other_user_lemma_4_2(
 
 def largest_part(profile: Profile) -> Fraction:
     """Return κ: the largest part of all leads that can be the first user's."""
-    liar, *others = profile.users
-    return max(liar.weight / (liar.weight + other.weight) for other in others)
+    liar, *rivals = profile.users
+    return max(liar.weight / (liar.weight + rival.weight) for rival in rivals)
 
 
 def test_a_lead_is_at_most_a_part_of_all_lags_before_corollary_d_4_and_lemma_d_5() -> None:
