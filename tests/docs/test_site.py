@@ -11,6 +11,8 @@ import pytest
 
 from tests.service.browser import browsing, chromedriver
 
+pytestmark = pytest.mark.timeout(400)  # the first test builds the site
+
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(page.relative_to(ROOT / "docs") for page in ROOT.glob("docs/**/*.md"))
 NOTEBOOKS = sorted(page.relative_to(ROOT / "docs") for page in ROOT.glob("docs/**/*.ipynb"))
