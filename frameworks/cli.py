@@ -228,7 +228,11 @@ def run_experiment(
     from frameworks.harness.comparison import compare  # noqa: PLC0415
     from frameworks.harness.processes import ChildFailed  # noqa: PLC0415
     from frameworks.harness.runner import ExperimentSettings, run  # noqa: PLC0415
-    from frameworks.harness.slurm import UnplayableError, measure_on_slurm  # noqa: PLC0415
+    from frameworks.harness.slurm import (  # noqa: PLC0415
+        UnplayableError,
+        measure_on_slurm,
+        require_playable,
+    )
     from frameworks.local_slurm.cluster import SlurmError  # noqa: PLC0415
 
     chosen = _under(_named(name), policy, policy_file, parameters)
@@ -250,6 +254,8 @@ def run_experiment(
     signal.signal(signal.SIGTERM, _interrupt)
     outcome: Verdict | Comparison
     try:
+        if slurm:
+            require_playable(chosen, settings.speed)
         if chosen.variants:
             outcome = compare(chosen, settings, lambda varied: _Display(varied, console), measure)
         else:

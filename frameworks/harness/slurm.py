@@ -12,6 +12,7 @@ from typing import NamedTuple
 import tomli_w
 
 from allocator.fairness.plugin_sandbox import PolicyFailedError
+from allocator.slurm.task_shares import reason_against
 from frameworks.experiment import Experiment, TaskSpec, UserSpec
 from frameworks.harness.measurement import Measurement, Series, read_recorder
 from frameworks.harness.observer import policy_failures
@@ -32,6 +33,8 @@ SUBMITTER = "nobody"
 """The user of this machine to which all jobs belong. An account stands for a user."""
 _EVERY_S = 1.0
 """Seconds between two readings of the service, and between two samples of the progress."""
+_MILLI = 1000
+"""Amounts of resources are in thousandths."""
 _ENDING_S = 30.0
 """Seconds in which cancelled jobs must end."""
 _SCRIPT = """
@@ -64,7 +67,7 @@ class _Run(NamedTuple):
     submitted: float
     started: float
     ended: float
-    cores: int
+    cores: float
 
 
 def measure_on_slurm(
@@ -88,7 +91,7 @@ def measure_on_slurm(
         OSError: The results cannot be written.
         PolicyFailedError: The policy failed, so the order is not the policy's.
     """
-    _require_playable(experiment, settings.speed)
+    require_playable(experiment, settings.speed)
     logs = settings.out / "logs"
     logs.mkdir(parents=True, exist_ok=True)
     recording = settings.out / "recorder.csv"
@@ -127,7 +130,7 @@ def measure_on_slurm(
     return measured
 
 
-def _require_playable(experiment: Experiment, speed: float) -> None:
+def require_playable(experiment: Experiment, speed: float) -> None:
     """Check that an experiment, with all its variants, can be played on a Slurm.
 
     Args:
@@ -137,30 +140,42 @@ def _require_playable(experiment: Experiment, speed: float) -> None:
     Raises:
         UnplayableError: The experiment has features that Slurm, or the service for Slurm, lacks.
     """
-    if experiment.counts_tasks:
-        raise UnplayableError(
-            f"{experiment.name} cannot run on Slurm: the policy {experiment.policy['name']} counts "
-            "tasks, which experiments on Slurm cannot measure yet"
-        )
+    if (reason := _reason_against_playing(experiment, speed)) is not None:
+        raise UnplayableError(f"{experiment.name} cannot run on Slurm: {reason}")
+
+
+def _reason_against_playing(experiment: Experiment, speed: float) -> str | None:
+    """Return why an experiment cannot be played on a Slurm; None if it can."""
+    policy = experiment.create_policy()
+    if (reason := reason_against(policy)) is not None:
+        return reason
+    if any(played.hold_for != "off" for played in (experiment, *experiment.variants)):
+        return "Slurm holds no nodes for a user, as offers.hold_for does"
     for user in experiment.users:
-        demand = experiment.tasks_of(user).quantities.to_doubles()
-        if not demand.keys() <= {"cpus", "mem"} or not demand.get("cpus", 0.0).is_integer():
-            raise UnplayableError(
-                f"{experiment.name} cannot run on Slurm: a task of user {user.name} needs "
-                f"{experiment.tasks_of(user).demand}, but jobs of Slurm have whole CPUs and memory"
+        tasks = experiment.tasks_of(user)
+        demand = tasks.quantities.to_doubles()
+        if demand.keys() != {"cpus", "mem"} or not demand["mem"].is_integer():
+            return (
+                f"a task of user {user.name} needs {tasks.demand}, but each job of Slurm needs "
+                "CPUs and whole MiB of memory, and nothing else"
             )
     if len(_users_by_account(experiment)) < len(experiment.users):
-        raise UnplayableError(
-            f"{experiment.name} cannot run on Slurm: names of accounts have no capital letters, "
-            "so two users would have the same account"
-        )
+        return "names of accounts have no capital letters, so two users would have the same account"
     half_life = _half_life(experiment, speed)
     minutes = 0.0 if half_life is None else half_life / 60.0
     if experiment.needs_slurm and not math.isclose(minutes, round(minutes)):
-        raise UnplayableError(
-            f"Slurm's half-life is a number of minutes, but that of {experiment.name} at speed "
-            f"{speed:g} is {half_life:g} s; choose another half_life or speed"
+        return (
+            f"Fair Tree's half-life is a number of minutes, but at speed {speed:g} the half-life "
+            f"is {half_life:g} s; choose another half_life or speed"
         )
+    return None
+
+
+def _cpus_per_core(experiment: Experiment) -> int:
+    """Return the number of Slurm's CPUs that represent a core, so that all amounts are whole."""
+    amounts = [group.quantities["cpus"] for group in experiment.cluster.agents]
+    amounts += [experiment.tasks_of(user).quantities["cpus"] for user in experiment.users]
+    return _MILLI // math.gcd(_MILLI, *amounts)
 
 
 def _users_by_account(experiment: Experiment) -> dict[str, str]:
@@ -180,9 +195,9 @@ def _cluster(experiment: Experiment, speed: float) -> SlurmSettings:
         raise SlurmError(reason)
     groups = []
     for number, agents in enumerate(experiment.cluster.agents, 1):
-        amounts = agents.quantities.to_doubles()
-        name = f"g{number}-"
-        groups.append(NodeGroup(name, agents.count, int(amounts["cpus"]), int(amounts["mem"])))
+        cpus = agents.quantities["cpus"] * _cpus_per_core(experiment) // _MILLI
+        mem = agents.quantities["mem"] // _MILLI  # jobs need whole MiB, so no job misses the rest
+        groups.append(NodeGroup(f"g{number}-", agents.count, cpus, mem))
     overrides = {"MaxArraySize": "100001", "MaxJobCount": "200000", "MinJobAge": "30"}
     if fair_tree:
         overrides |= _fair_tree(experiment, speed)
@@ -275,6 +290,7 @@ def _play(
     experiment, settings, slurm, children = stage
     waiting = sorted(enumerate(experiment.users), key=lambda entry: entry[1].start)
     users = _users_by_account(experiment)
+    per_core = _cpus_per_core(experiment)
     while True:
         elapsed = (time.time() - start) * settings.speed
         while waiting and waiting[0][1].start <= elapsed:
@@ -284,9 +300,9 @@ def _play(
         form = ("--noheader", "--states=PENDING,RUNNING", "--format=%T|%a|%C")
         jobs = [line.split("|") for line in slurm.run("squeue", *form).splitlines()]
         held = dict.fromkeys(users.values(), 0.0)
-        for state, account, cores in jobs:
+        for state, account, cpus in jobs:
             if state == "RUNNING":
-                held[users[account]] += float(cores)
+                held[users[account]] += float(cpus) / per_core
         phase = next(p for p in reversed(experiment.phases) if p.start <= max(elapsed, 0.0))
         watch(Progress(max(elapsed, 0.0), phase, held, service))
         if experiment.finite and not waiting and not jobs:
@@ -306,7 +322,7 @@ def _submit(
 ) -> None:
     """Submit all tasks of a user as one array; without a limit, more tasks than can run."""
     tasks = experiment.tasks_of(user)
-    amounts = tasks.quantities.to_doubles()
+    cpus = tasks.quantities["cpus"] * _cpus_per_core(experiment) // _MILLI
     shortest = tasks.run_time * (1 - tasks.jitter)
     count = tasks.count or _most_tasks(experiment, user, tasks, shortest)
     script = _SCRIPT.format(
@@ -320,8 +336,8 @@ def _submit(
     excluded = [name for name, host in zip(names, hosts, strict=True) if host not in allowed]
     slurm.submit(
         f"--account={user.name.lower()}",
-        f"--cpus-per-task={amounts['cpus']:.0f}",
-        f"--mem={amounts['mem']:.0f}",
+        f"--cpus-per-task={cpus}",
+        f"--mem={tasks.quantities['mem'] // _MILLI}",
         f"--array=0-{count - 1}",
         *([f"--exclude={','.join(excluded)}"] if excluded else []),
         user=SUBMITTER,
@@ -352,6 +368,7 @@ def _end_jobs(slurm: LocalSlurm) -> None:
 def _runs(experiment: Experiment, slurm: LocalSlurm, start: float, speed: float) -> Iterator[_Run]:
     """Yield the tasks that have run, from the file in which Slurm records ended jobs."""
     users = _users_by_account(experiment)
+    per_core = _cpus_per_core(experiment)
     for fields in ended_jobs(slurm.jobcomp):
         if fields["NodeList"] == "(null)":
             continue  # cancelled before its start
@@ -360,7 +377,7 @@ def _runs(experiment: Experiment, slurm: LocalSlurm, start: float, speed: float)
             for name in ("SubmitTime", "StartTime", "EndTime")
         )
         user = users[fields["Account"]]
-        yield _Run(user, submitted, started, ended, int(fields["ProcCnt"]))
+        yield _Run(user, submitted, started, ended, int(fields["ProcCnt"]) / per_core)
 
 
 def _cores(experiment: Experiment, runs: list[_Run], speed: float) -> dict[str, Series]:
@@ -369,15 +386,15 @@ def _cores(experiment: Experiment, runs: list[_Run], speed: float) -> dict[str, 
     Slurm's times are whole seconds.
     """
     seconds = int(experiment.duration / speed)
-    changes = {user.name: [0] * (seconds + 1) for user in experiment.users}
+    changes = {user.name: [0.0] * (seconds + 1) for user in experiment.users}
     for run in runs:
         first, last = (min(round(time / speed), seconds) for time in (run.started, run.ended))
         changes[run.user][first] += run.cores
         changes[run.user][last] -= run.cores
     series: dict[str, Series] = {}
     for name, differences in changes.items():
-        held, series[name] = 0, {}
+        held, series[name] = 0.0, {}
         for second in range(seconds):
             held += differences[second]
-            series[name][(second + 0.5) * speed] = float(held)
+            series[name][(second + 0.5) * speed] = held
     return series

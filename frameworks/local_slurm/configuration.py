@@ -72,6 +72,7 @@ def slurm_conf(settings: SlurmSettings, folder: Path, spool: Path, ports: dict[s
         "default_queue_depth=1000",
         "PriorityType": "priority/multifactor",
         "PriorityCalcPeriod": "1",
+        "Epilog": "/bin/true",  # with any Epilog, slurmctld starts the next job sooner
         "ReturnToService": "2",
         "SlurmdTimeout": "10",
         "SlurmctldTimeout": "10",

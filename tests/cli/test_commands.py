@@ -121,7 +121,8 @@ def test_experiments_are_listed_for_people_and_for_scripts() -> None:
     ("arguments", "message"),
     [
         (("fair-tree",), "add --slurm"),
-        (("tsf-micro", "--slurm"), "the policy tsf counts tasks"),
+        (("tsf-small-tasks-first", "--slurm"), "Slurm holds no nodes for a user"),
+        (("drf-baseline", "--slurm", "--policy", "cdrf"), "cdrf needs one task size"),
         (("fair-tree", "--slurm", "--speed", "7"), "half-life is a number of minutes"),
         (("drf-baseline", "--slurm", "--master", "127.0.0.1:1"), "cannot be combined"),
     ],

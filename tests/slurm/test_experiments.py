@@ -54,6 +54,32 @@ users = ["A", "B"]
 variant = "SDRF"
 than = "SDRF"
 """
+HALF_CORES = """
+title = "Two users on four nodes"
+figure = "none"
+shows = "tasks of half a core run on Slurm, and a policy that counts tasks orders them"
+duration = 120
+policy = { name = "tsf" }
+[[cluster.agents]]
+count = 2
+resources = "cpus:1;mem:1024"
+[[cluster.agents]]
+count = 2
+resources = "cpus:2;mem:1024"
+[[users]]
+name = "everywhere"
+tasks = { demand = "cpus:1;mem:512", run_time = 6, count = 30 }
+[[users]]
+name = "picky"
+nodes = "1-2"
+tasks = { demand = "cpus:0.5;mem:512", run_time = 6, count = 30 }
+[[claims]] # each node of one core runs two tasks of "picky", each other node two of "everywhere"
+kind = "task-shares"
+shares = { everywhere = 0.6667, picky = 0.5 }
+start = 15
+end = 35
+within_tasks = 1
+"""
 
 pytestmark = [
     pytest.mark.long,
@@ -120,3 +146,22 @@ def test_fair_tree_and_a_policy_run_the_same_jobs_on_a_real_slurm(tmp_path: Path
         on_nodes = [line for line in jobs.splitlines() if "Account=b" in line]
         assert len(on_nodes) == 12
         assert all("NodeList=g1-2 " in line for line in on_nodes)
+
+
+def test_tasks_of_half_a_core_have_the_task_shares_of_tsf_on_a_real_slurm(tmp_path: Path) -> None:
+    small = experiment.parse("half-cores", HALF_CORES)
+    settings = ExperimentSettings(speed=1.0, seed=1, out=tmp_path)
+    verdict = run(small, settings, lambda _: None, measure_on_slurm)
+    assert verdict.agrees, verdict.claims
+    # A core is two of Slurm's CPUs, but all figures are cores.
+    [phase] = verdict.phases
+    assert phase.users["everywhere"].peak_cpus <= 6
+    assert phase.users["picky"].peak_cpus == 2
+    jobs = (tmp_path / "slurm" / "jobcomp.txt").read_text().splitlines()
+    cpus = {
+        (account, job.split("ProcCnt=")[1].split()[0])
+        for account in ("everywhere", "picky")
+        for job in jobs
+        if f"Account={account} " in job
+    }
+    assert cpus == {("everywhere", "2"), ("picky", "1")}
