@@ -13,6 +13,7 @@ from allocator.slurm.client import CommandError, SlurmClient, complete_lines
 from allocator.slurm.factors import NO_FACTOR, FactorUpdate, is_ours, plan_factors
 from allocator.slurm.jobs import (
     Job,
+    JobKey,
     JobReader,
     ShapeError,
     quantities,
@@ -23,7 +24,7 @@ from allocator.slurm.order import Order, order_jobs
 from allocator.slurm.reasons import ReasonGroup, group_of
 from allocator.slurm.records import Record, read_accounting, read_jobcomp
 from allocator.slurm.shares import ShareTree
-from allocator.slurm.state import ClusterState, JobKey, Observation, StateSettings
+from allocator.slurm.state import ClusterState, Observation, StateSettings
 from allocator.slurm.task_shares import TaskShareMeasure
 from allocator.slurm.timelines import Correction
 from allocator.slurm.users import Associations, read_associations
@@ -140,7 +141,7 @@ class Bridge:
         self.state = ClusterState(settings.state, since)
         self._apply = apply
         self._history: _History | None = None
-        """From Slurm's configuration; None before the first reading."""
+        """From Slurm's configuration, at the latest reading of the nodes; None before the first."""
         counts_tasks = settings.state.policy.counts_tasks
         self._task_shares = TaskShareMeasure(settings.state.excluded) if counts_tasks else None
         self._measure = quantities if self._task_shares is None else self._task_shares.measure
@@ -173,11 +174,12 @@ class Bridge:
     def _read(self, now: float) -> "_Reading":
         """Read Slurm without changing the state."""
         settings, state = self.settings, self.state
-        history = self._history or _history(self.client.configuration())
-        self._history = history
+        history, nodes = self._history, None
+        nodes_due = now - self._nodes_read >= settings.nodes_every
+        if history is None or nodes_due:
+            history = self._history = _history(self.client.configuration())
         associations = self._read_associations(now, history)
-        nodes = None
-        if now - self._nodes_read >= settings.nodes_every:
+        if nodes_due:
             nodes = read_nodes(self.client.nodes())
             if self._task_shares is not None and self._task_shares.set_nodes(nodes):
                 self._reader.forget()
@@ -217,9 +219,9 @@ class Bridge:
         if reading.associations is not None:
             self.state.set_associations(reading.associations)
             self._accounts_read = observation.now
-        if reading.records is not None:
+        if reading.records:
             self._catch_up(observation, reading.records)
-        elif reading.unseen_until is not None:
+        elif reading.records is None and reading.unseen_until is not None:
             self.state.findings.unseen.append((self.state.observed, reading.unseen_until))
         self.state.observe(observation)
         if observation.nodes is not None:
@@ -252,8 +254,19 @@ class Bridge:
         state.add_records(found)
 
     def _records(self, history: _History) -> list[Record] | None:
-        """Return the attempts since the settled time; None if nothing records them."""
+        """Return the attempts since the settled time; None if nothing records them.
+
+        Raises:
+            CommandError: slurmdbd does not answer, or does not have all records of slurmctld yet.
+            ShapeError: A command printed something unknown.
+        """
         if history.accounting:
+            if queued := self.client.queued_records():
+                raise CommandError(
+                    f"slurmctld has not sent {queued} messages to slurmdbd yet, so records of "
+                    "`sacct` are missing; the service tries again. If the number stays, check that "
+                    "slurmdbd runs; `sdiag` shows it as DBD Agent queue size"
+                )
             return read_accounting(self.client.accounting(self.state.settled.now), self._measure)
         if history.jobcomp is not None and history.jobcomp.is_file():
             return read_jobcomp(complete_lines(history.jobcomp), self._measure)

@@ -2,6 +2,7 @@
 
 import getpass
 import os
+import re
 import shutil
 import subprocess
 import time
@@ -145,6 +146,18 @@ class SlurmClient:
             "--endtime=now",
             f"--format={','.join(ACCOUNTING_COLUMNS)}",
         )
+
+    def queued_records(self) -> int:
+        """Return the number of messages that slurmctld has not sent to slurmdbd yet.
+
+        Raises:
+            CommandError: slurmctld does not answer.
+            ShapeError: slurmctld does not tell the number.
+        """
+        match = re.search(r"^DBD Agent queue size: *(\d+)$", self._run("sdiag"), re.MULTILINE)
+        if match is None:
+            raise ShapeError("sdiag: the field `DBD Agent queue size` is missing")
+        return int(match[1])
 
     def configuration(self) -> dict[str, str]:
         """Return the settings of the running slurmctld by name."""

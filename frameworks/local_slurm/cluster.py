@@ -25,7 +25,17 @@ from frameworks.local_slurm.configuration import (
 )
 
 _PROGRAMS = ("munged", "slurmctld", "slurmd", "squeue", "scontrol", "sbatch")
-_CLIENTS = ("squeue", "scontrol", "sprio", "sinfo", "sacct", "sacctmgr", "sbatch", "scancel")
+_CLIENTS = (
+    "squeue",
+    "scontrol",
+    "sprio",
+    "sinfo",
+    "sacct",
+    "sacctmgr",
+    "sdiag",
+    "sbatch",
+    "scancel",
+)
 _PACKAGES = ("slurmctld", "slurmd", "slurm-client", "slurm-wlm-basic-plugins", "munge")
 _ACCOUNTING_PACKAGES = ("slurmdbd", "mariadb-server-core", "mariadb-client-core")
 _ACCOUNTING = ("slurmdbd", "mariadbd", "mariadb-install-db", "mariadb")

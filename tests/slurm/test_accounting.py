@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -181,6 +182,53 @@ def test_jobs_of_an_outage_count_exactly_and_runaway_jobs_do_not(slurm: LocalSlu
     (correction,) = bridge.state.findings.corrections
     assert correction.job == runaway
     assert "only slurmdbd shows as running" in correction.reason
+
+
+def test_a_bridge_waits_until_slurmctld_has_sent_its_records_to_slurmdbd(slurm: LocalSlurm) -> None:
+    bridge = bridge_to(slurm, "user", declared=USERS)
+    began = bridge.state.settled.now
+    bridge.poll()
+    slurm.kill_accounting()
+    try:  # Slurm runs a job and forgets it, and slurmdbd has no record of it
+        slurm.submit("--cpus-per-task=5", "--mem=200", user="news", script="sleep 2")
+        time.sleep(MIN_JOB_AGE + 1.0)
+        while slurm.run("squeue", "--noheader", "--states=all"):
+            time.sleep(0.5)
+        observed = bridge.state.observed
+        with pytest.raises(CommandError, match=r"has not sent [1-9]\d* messages to slurmdbd yet"):
+            bridge.poll()
+        assert bridge.state.observed == observed
+    finally:
+        slurm.start_accounting()
+    deadline = time.monotonic() + 60.0
+    while bridge.state.observed == observed:
+        with suppress(CommandError):
+            bridge.poll()
+        assert time.monotonic() < deadline, slurm.run("sdiag")
+    bridge.state.settle(bridge.state.observed)
+    expected = from_sacct(slurm, began, bridge.state.settled.now)
+    assert bridge.state.settled.commitments(("news",))[0] == pytest.approx(expected["news"])
+    assert expected["news"]["cpus"] > 0.0
+    assert not bridge.state.findings.unseen
+
+
+def test_a_changed_configuration_of_slurm_applies_from_the_next_reading_of_the_nodes(
+    slurm: LocalSlurm,
+) -> None:
+    bridge = bridge_to(slurm, "user")
+    bridge.poll()
+    conf = slurm.conf.read_text()
+    slurm.conf.write_text(conf.replace(f"MinJobAge={MIN_JOB_AGE:g}\n", "MinJobAge=3600\n"))
+    slurm.kill_accounting()
+    try:
+        with pytest.raises(CommandError, match="sacct"):
+            bridge.poll(bridge.state.observed + 60.0)  # squeue may have forgotten jobs
+        slurm.run("scontrol", "reconfigure")
+        bridge.poll(bridge.state.observed + 60.0)  # squeue still shows all jobs
+    finally:
+        slurm.start_accounting()
+        slurm.conf.write_text(conf)
+        slurm.run("scontrol", "reconfigure")
 
 
 def from_sacct(slurm: LocalSlurm, began: float, until: float) -> dict[str, dict[str, float]]:
