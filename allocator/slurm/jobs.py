@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC
 from functools import lru_cache
 from typing import NamedTuple
@@ -65,6 +65,14 @@ class ShapeError(ValueError):
     """A command of Slurm printed something else than expected; the message names the field."""
 
 
+class JobKey(NamedTuple):
+    """Identity of a job. After a crash, slurmctld may give a number to a job of another user."""
+
+    number: int
+    user: str
+    """The user of the system to which the job belongs."""
+
+
 @dataclass(frozen=True, slots=True)
 class Job:
     """One record of a job: a whole job, a task of an array, or the pending rest of an array."""
@@ -99,6 +107,11 @@ class Job:
     """Number of earlier attempts that were requeued."""
     quantities: Quantities
     """Allocated resources; of a pending job, the requested resources of one task."""
+    key: JobKey = field(init=False, repr=False, compare=False)
+    """Computed once, because each reading looks up all jobs."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "key", JobKey(self.number, self.user))
 
     @property
     def pending(self) -> bool:

@@ -32,6 +32,8 @@ _COMPETING = frozenset(
 _COMPETING_PREFIXES = ("QOSGrp", "AssocGrp")
 """Reasons of jobs that wait for something that several users share: a limit of a group, licenses,
 certain nodes. Such jobs keep their place, but do not count as started."""
+_COMMON_KINDS = frozenset({"cpus", "mem", TASKS})
+"""Resources that all jobs need."""
 GroupKey: TypeAlias = tuple[frozenset[str], frozenset[str]]
 
 
@@ -54,8 +56,7 @@ class Order:
     """Number of pending jobs that cannot start, by Slurm's reason."""
 
 
-@dataclass(frozen=True)
-class _Waiting:
+class _Waiting(NamedTuple):
     """A pending job in the queue of its user."""
 
     job: Job
@@ -99,9 +100,13 @@ def order_jobs(  # noqa: PLR0913 - each is a separate input
     order = Order()
     queues: dict[GroupKey, dict[UserPath, list[_Waiting]]] = {}
     components = _linked_partitions(nodes.values())
+    linked: dict[tuple[str, ...], frozenset[str]] = {}
     for waiting, user in _queue_entries(pending, running_tasks, tasks_ahead, order.passed_over):
-        partitions = frozenset(components.get(name, name) for name in waiting.job.partitions)
-        kinds = frozenset(name for name in waiting.demand if name not in {"cpus", "mem", TASKS})
+        names = waiting.job.partitions
+        partitions = linked.get(names)
+        if partitions is None:
+            partitions = linked[names] = frozenset(components.get(name, name) for name in names)
+        kinds = frozenset(waiting.demand) - _COMMON_KINDS
         queues.setdefault((partitions, kinds), {}).setdefault(user, []).append(waiting)
     groups, pools = [], tree.pools
     for by_user in queues.values():
@@ -130,7 +135,7 @@ def keeps_place(reason: str) -> bool:
 
 def _own_order(job: Job, base_priorities: Mapping[int, int]) -> tuple[float, ...]:
     time = job.submitted if job.eligible is None else job.eligible
-    first_task = next(array_tasks(job.tasks), 0)
+    first_task = next(array_tasks(job.tasks), 0) if job.tasks else 0
     # Slurm's priorities are at least 1, so a user's `nice` may be hidden in them.
     base = max(base_priorities.get(job.number, job.priority), 1)
     return (-base, job.nice, time, job.array, first_task)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from allocator.fairness.policies.policy import Policy
 from allocator.fairness.quantities import Quantities
-from allocator.slurm.jobs import ClusterNode, JobDetail, SeenJob
+from allocator.slurm.jobs import ClusterNode, JobDetail, JobKey, SeenJob
 from allocator.slurm.shares import ShareTree
 from allocator.slurm.task_shares import ALL_TASKS
 from allocator.slurm.timelines import NOTHING, Attempt, Correction, JobTimeline, UserPath
@@ -87,14 +87,6 @@ class Findings:
     """Jobs that Slurm forgot before their end was seen."""
     unseen: list[tuple[float, float]] = field(default_factory=list)
     """Intervals in which jobs may have started and ended without being seen."""
-
-
-class JobKey(NamedTuple):
-    """Identity of a job. After a crash, slurmctld may give a number to a job of another user."""
-
-    number: int
-    user: str
-    """The user of the system to which the job belongs."""
 
 
 _NO_JOB = JobKey(0, "")
@@ -190,20 +182,16 @@ class ClusterState:
             seen.job.number
             for seen in jobs
             if seen.job.started is not None
-            and (seen.job.ended is None or self._last.get(_key(seen)) != seen)
-            and (self._timelines.get(_key(seen)) or JobTimeline(seen.job.number, ())).needs_detail(
-                seen.job, seen.ran, now
-            )
+            and (seen.job.ended is None or self._last.get(seen.job.key) != seen)
+            and (
+                self._timelines.get(seen.job.key) or JobTimeline(seen.job.number, ())
+            ).needs_detail(seen.job, seen.ran, now)
         ]
 
     def vanished(self, jobs: Iterable[SeenJob]) -> list[JobKey]:
         """Return the jobs that held resources when last seen, and that a reading does not show."""
-        present = set(map(_key, jobs))
-        return [
-            job
-            for job in self._last
-            if job not in present and job in self._timelines and self._timelines[job].open
-        ]
+        gone = self._last.keys() - {seen.job.key for seen in jobs}
+        return [job for job in gone if job in self._timelines and self._timelines[job].open]
 
     def add_records(self, records: Iterable[tuple[JobKey, UserPath, Attempt]]) -> None:
         """Take over attempts from the accounting (`sacct` or jobcomp) that were not seen.
@@ -236,7 +224,7 @@ class ClusterState:
         self.running = self.starts = 0
         for seen in observation.jobs:
             job = seen.job
-            key = _key(seen)
+            key = seen.job.key
             self._last[key] = seen
             if job.pending:
                 self.pending.append(seen)
@@ -341,7 +329,7 @@ class ClusterState:
         self.nodes = {node.name: node for node in nodes}
 
     def _observe_job(self, seen: SeenJob, detail: JobDetail | None, now: float) -> None:
-        job, key = seen.job, _key(seen)
+        job, key = seen.job, seen.job.key
         user = self.path_of(seen)
         self._join(user, min(job.submitted, now))
         timeline = self._timelines.get(key)
@@ -434,10 +422,6 @@ class ClusterState:
                     self._idle_since.pop(user)
         for user in busy:
             self._idle_since.pop(user, None)
-
-
-def _key(seen: SeenJob) -> JobKey:
-    return JobKey(seen.job.number, seen.job.user)
 
 
 def _change(
