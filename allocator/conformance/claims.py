@@ -5,7 +5,7 @@ None if the policy passes.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 from random import Random
 from typing import Any
 
@@ -215,7 +215,7 @@ def _questions(policy: Policy) -> Iterator[Callable[[Account], object]]:
 
 
 def _seen(account: Account) -> dict[str, object]:
+    values = {field.name: getattr(account, field.name) for field in fields(Account)}
     return {
-        name: dict(value) if isinstance(value := getattr(account, name), dict) else value
-        for name in Account.__slots__
+        name: dict(value) if isinstance(value, dict) else value for name, value in values.items()
     }
