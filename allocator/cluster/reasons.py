@@ -62,8 +62,8 @@ _AGENT_REASONS: tuple[Reason, ...] = (
     "agent_set_aside",
     "reserved",
     "too_large",
-    "no_such_resource",
     *get_args(MissingCapability),
+    "no_such_resource",
     "constraint",
 )
 REASON_ORDER: tuple[Reason, ...] = (

@@ -192,6 +192,13 @@ def test_gpus_are_not_offered_to_a_framework_without_the_capability() -> None:
     assert why(cluster("cpus:4;gpus:1").engine).reason == "gpu_resources"
 
 
+def test_the_lacking_capability_comes_before_agents_without_the_resource() -> None:
+    master = cluster("cpus:4", "cpus:4;gpus:1", "cpus:4", demand="cpus:1;gpus:1")
+    explanation = why(master.engine)
+    assert explanation.reason == "gpu_resources"
+    assert dict(explanation.agents) == {"gpu_resources": 1, "no_such_resource": 2}
+
+
 @pytest.mark.parametrize(
     ("label", "meant"),
     [("whitelits", "whitelist"), ("Demand", "demand"), ("attribute", "attributes")],
