@@ -77,6 +77,8 @@ class FairShareStage:
         self._index = index
         self._roles = roles
         self._quotas = bool(builder.quotas)
+        self._known_demand = index.candidates & ~index.unknown_demand
+        """Clients that are allocated tasks instead of whole agents."""
         self._stride = 1
         """One task less than the first client got of the last agent.
 
@@ -95,6 +97,8 @@ class FairShareStage:
             placed: Tasks that bulk allocation placed on this agent; they are included in the
                 offers.
         """
+        if not placed and self._offer_whole(agent, allowed):
+            return
         state = _AgentAllocation(agent, allowed, _divisible(agent))
         for client, task, number in placed:
             state.count(client, task, number)
@@ -103,6 +107,30 @@ class FairShareStage:
         self._fill(state)
         for client, tasks in state.tasks.items():
             self._builder.add_offer(agent, client, tasks)
+
+    def _offer_whole(self, agent: Agent, allowed: ClientMask) -> bool:
+        """Offer all available resources of an agent to the first client in sorter order.
+
+        `_fill` would do the same in more steps. The method does so only if all allowed clients have
+        an unknown demand, and if every client may use all of the agent.
+
+        Args:
+            agent: The agent to allocate.
+            allowed: Clients that may use the agent and do not decline all its resources.
+
+        Returns:
+            True if the agent is offered. False: nothing has changed, and `_fill` must decide.
+        """
+        free, builder = agent.available, self._builder
+        if allowed & self._known_demand or self._quotas or not free.ordinary:
+            return False
+        client = next(self._roles.clients(agent, allowed), None)
+        if client is None or not any(free.divisible.values()):
+            return False
+        if builder.usable(agent, client) is not free or not builder.wanted(agent, client, free):
+            return False
+        builder.allocate(agent, client, free)
+        return True
 
     def _fill(self, state: _AgentAllocation) -> None:
         """Allocate an agent's resources in sorter order until no client can use more of them."""
