@@ -131,6 +131,7 @@ class SorterSnapshot(Generic[User]):
 
     __slots__ = (
         "_changed",
+        "_only",
         "_pool",
         "_rank_classes",
         "_remaining",
@@ -142,6 +143,8 @@ class SorterSnapshot(Generic[User]):
 
     def __init__(self, pool: Pool[User] | FrameworkSorter[User]) -> None:
         self._pool = pool
+        self._only: User | None = None
+        """The only active user; None if there are several, or if it has not been read."""
         self._remaining: Iterator[User] | None = None
         self._unmoved: list[User] = []
         """Users without an allocation in this cycle, in order, as far as they have been read."""
@@ -156,7 +159,9 @@ class SorterSnapshot(Generic[User]):
     def __iter__(self) -> Iterator[User]:
         """Iterate over active users in order. No allocation may change during the iteration."""
         if self._pool.active == 1:
-            yield from self._pool
+            if self._only is None:
+                self._only = next(iter(self._pool))
+            yield self._only
             return
         self._sort()
         index = 0

@@ -91,6 +91,8 @@ class SorterView:
         self._clients = clients
         self._own: dict[User, SorterSnapshot[Client]] = {}
         self._below: dict[User, SorterSnapshot[str]] = {}
+        self._above: dict[User, list[tuple[SorterSnapshot[str], str]]] = {}
+        """Results of `_snapshots`, by user. The tree of users does not change during a cycle."""
 
     def own(self, user: User) -> SorterSnapshot[Client]:
         """Return the sorter snapshot of a user's own clients."""
@@ -146,7 +148,10 @@ class SorterView:
         before = snapshot_own.held(client)
         after = before + quantities
         snapshot_own.set_held(client, after, count)
-        for snapshot, name in self._snapshots(user):
+        above = self._above.get(user)
+        if above is None:
+            above = self._above[user] = list(self._snapshots(user))
+        for snapshot, name in above:
             held = snapshot.held(name)  # the same object if the user has no other client
             if name in repeats:
                 repeated, single = repeats[name]
