@@ -17,6 +17,7 @@ from google.protobuf.message import DecodeError
 from allocator.cluster.frameworks.framework import Client
 from allocator.cluster.input.quarantine import ValidationError
 from allocator.cluster.resources import Resources
+from allocator.cluster.resources.cache import Cache
 from allocator.contract import mesos_pb2 as mesos
 
 DEFAULT_FILTER_SECONDS: float = mesos.Filters().refuse_seconds
@@ -30,15 +31,25 @@ _MANY = 1000
 """Number of abandoned filters at which they are removed, if they are more than those in force.
 Also the slack for outdated instants in the heap."""
 _NANOSECONDS = 1_000_000_000
+_DURATIONS: "Cache[bytes, tuple[int, ValidationError | None]]" = Cache(2**20)
 
 
 def parse_filter_duration(filters: bytes) -> tuple[int, ValidationError | None]:
     """Parse a serialised Filters message; return the length of the requested filter.
 
+    Frameworks decline with few different messages, so results are cached.
+
     Returns:
         The length in nanoseconds, with 0 for no filter, and a validation error, if any. An
         unreadable message counts as a message without a length, which means Mesos's default length.
     """
+    known = _DURATIONS.get(filters)
+    if known is None:
+        known = _DURATIONS.put(filters, _parse_duration(filters), len(filters))
+    return known
+
+
+def _parse_duration(filters: bytes) -> tuple[int, ValidationError | None]:
     seconds, flaw = DEFAULT_FILTER_SECONDS, None
     try:
         seconds = mesos.Filters.FromString(filters).refuse_seconds
