@@ -5,6 +5,7 @@ Longshare's own process alone.
 """
 
 import argparse
+import gc
 import random
 import resource
 import statistics
@@ -13,6 +14,7 @@ from collections import deque
 from collections.abc import Iterable
 
 from allocator.fairness.policies import create
+from allocator.service.loop import gc_tuning
 from allocator.slurm.bridge import Bridge, BridgeSettings
 from allocator.slurm.client import SlurmClient
 from allocator.slurm.factors import FactorUpdate
@@ -149,10 +151,11 @@ def main() -> None:
     parser.add_argument("--running", type=int, default=RUNNING, help=f"at least {STARTS}")
     parser.add_argument("--polls", type=int, default=POLLS)
     arguments = parser.parse_args()
+    gc_tuning.enable()  # as the service does
     slurm = GeneratedSlurm(arguments.pending, arguments.running)
     state = StateSettings(create("sdrf", {"half_life": "1d"}))
     bridge = Bridge(slurm, BridgeSettings(state, dry_run=False), float(BEGAN - 5))
-    seconds, updates = [], []
+    seconds, updates, collections = [], [], []
     for _ in range(arguments.polls):
         slurm.jobs()  # warm
         before = time.process_time()
@@ -163,6 +166,10 @@ def main() -> None:
         cycle = bridge.poll(float(slurm.now))
         seconds.append(time.process_time() - before - generated)
         updates.append(len(cycle.updates))
+        before = time.process_time()
+        gc.unfreeze()  # as `collect_after_snapshot`, which the service calls after a reading
+        gc.collect()
+        collections.append(time.process_time() - before)
         slurm.pass_time()
     first, later = seconds[0], sorted(seconds[1:])
     print(f"pending {arguments.pending}, running {arguments.running}, ", end="")
@@ -170,6 +177,9 @@ def main() -> None:
     print(f"first poll           {first:.3f} s of CPU")
     print(f"later polls, median  {statistics.median(later):.3f} s of CPU")
     print(f"later polls, longest {later[-1]:.3f} s of CPU")
+    print(
+        f"full collection, median {statistics.median(collections):.3f} s of CPU, each 10 s or more"
+    )
     print(f"updates, median      {statistics.median(updates[1:]):.0f}")
     print(f"placed               {len(cycle.order.placed)}")
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

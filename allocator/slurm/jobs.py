@@ -177,7 +177,7 @@ class JobReader:
 
     def __init__(self, measure: Callable[[str], Quantities] | None = None) -> None:
         self._measure = quantities if measure is None else measure
-        self._jobs: dict[str, Job] = {}
+        self._jobs: dict[str, SeenJob] = {}
 
     def forget(self) -> None:
         """Forget all lines that were read, because `measure` has other results now."""
@@ -198,14 +198,17 @@ class JobReader:
         arrays: dict[int, list[Job]] = {}
         for line in text.splitlines():
             used, _, rest = line.partition(_SEPARATOR)
-            job = earlier.get(rest)
-            if job is None:
-                job = _job(rest, self._measure)
-            self._jobs[rest] = job
+            ran, shown = _run_time(used), earlier.get(rest)
+            if shown is None:
+                shown = SeenJob(_job(rest, self._measure), ran)
+            elif shown.ran != ran:
+                shown = SeenJob(shown.job, ran)
+            self._jobs[rest] = shown
+            job = shown.job
             if job.tasks and job.number == job.array and job.pending:
                 arrays.setdefault(job.number, []).append(job)
             else:
-                seen.append(SeenJob(job, _run_time(used)))
+                seen.append(shown)
         for tasks in arrays.values():  # Slurm since 23 prints a line for each task of a record
             together = ",".join(task.tasks for task in tasks)
             record = tasks[0] if len(tasks) == 1 else replace(tasks[0], tasks=together)

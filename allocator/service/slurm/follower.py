@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import structlog
 
+from allocator.service.loop import gc_tuning
 from allocator.service.shared_parts import SharedParts
 from allocator.service.slurm.config import SlurmConfig
 from allocator.service.slurm.starts import StartTrail
@@ -113,6 +114,7 @@ class SlurmFollower:
                 self.contact.note(cycle, time.monotonic() - started)
                 self._note_accounts(self.bridge.accounts_failure)
                 self.trail.note(self.bridge.state.seen(), self.bridge.state.path_of)
+                gc_tuning.collect_after_snapshot()  # a reading replaces the copies of all users
                 pause = self._every
             with suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), max(started + pause - time.monotonic(), 0.0))
