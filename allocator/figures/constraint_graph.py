@@ -53,8 +53,9 @@ def constraint_graph() -> PaperFigure:
         panels=(
             Panel(
                 title="an edge: the user can run tasks on the machine",
-                across="users above, machines below",
-                up="machines (0), users (1)",
+                across="",
+                up="",
+                rows=("machines", "users"),
                 lines=tuple(nodes),
                 kind="graph",
                 links=tuple(

@@ -45,7 +45,7 @@ class Panel:
     across: str
     """Label of the horizontal axis."""
     up: str
-    """Label of the vertical axis."""
+    """Label of the vertical axis; unused in a graph. Panels with the same label share a scale."""
     lines: tuple[Line, ...]
     kind: Literal["line", "steps", "bars", "stacked", "graph"] = "line"
     """Kind of plot. Steps hold until the next point; stacked bars are drawn on top of each other.
@@ -56,6 +56,8 @@ class Panel:
     """Edges of a graph, as pairs of positions in `lines`."""
     dashed: tuple[tuple[int, int], ...] = ()
     """Dashed edges of a graph, as pairs of positions in `lines`."""
+    rows: tuple[str, ...] = ()
+    """Names of a graph's rows, which are at the heights 0, 1, ..."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,7 +84,8 @@ def _structure(order: list[int], times: dict[int, float]) -> Panel:
     return Panel(
         title="solid: array to elements; dashed: elements to events",
         across="each row in its order, the first on the left",
-        up="array (0), elements (1), events (2)",
+        up="",
+        rows=("array", "elements", "events"),
         lines=(*array, *elements, *events),
         kind="graph",
         links=tuple(from_array),

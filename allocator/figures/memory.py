@@ -39,7 +39,9 @@ class _Parameter:
 _WORKLOAD = (
     _Parameter("width", (4.0, 8.0, 16.0, 32.0, 64.0, 128.0), "tasks that run at once"),
     _Parameter("concentration", (0.0, 0.5, 1.0, 1.5, 2.0, 3.0), "σ of users' log number of tasks"),
-    _Parameter("burst", (0.03125, 0.25, 1.0, 4.0, 16.0), "tasks of a burst, of those at once"),
+    _Parameter(
+        "burst", (0.03125, 0.25, 1.0, 4.0, 16.0), "burst, in multiples of tasks that run at once"
+    ),
 )
 _SPREADS = (0.0, 0.25, 0.5, 0.75, 1.0)
 _BLOCKING = (
@@ -68,7 +70,7 @@ def saved(crowd: Crowd, load: float, seeds: Sequence[int], blocking: Blocking) -
 
     Args:
         crowd: Parameters of the workload.
-        load: Mean use of the workload as a fraction of the capacity.
+        load: Capacity as a fraction of the workload's mean use.
         seeds: Seeds of the workloads.
         blocking: Reaction of the simulator if a task does not fit.
     """
@@ -117,10 +119,10 @@ def _figure(name: str, parameters: Sequence[_Parameter], seeds: Sequence[int]) -
     return PaperFigure(
         name=name,
         source=f"Longshare; {len(seeds)} generated months for each point, 90 % intervals",
-        title="How much less users wait under SDRF than under DRF",
+        title="How much less users wait under SDRF than under DRF; bands: 90 % intervals",
         columns=(
-            *("turned", "to", "capacity", "less, %", "from", "to", "light, %"),
-            "wait under DRF, h",
+            *("varied", "value", "load", "less, %", "low", "high", "light, %"),
+            "DRF wait, h",
         ),
         rows=tuple(rows),
         panels=tuple(panels),
@@ -138,9 +140,9 @@ def _crowds(parameter: _Parameter) -> Iterator[Crowd]:
 
 def _panel(parameter: _Parameter, saved_by_load: dict[float, list[Saved]]) -> Panel:
     return Panel(
+        "",
         parameter.across,
-        parameter.across,
-        "less by, %",
+        "reduction of the mean wait, %",
         tuple(
             Line.banded(
                 f"capacity {load:.0%} of mean use", parameter.values, map(_percents, savings)

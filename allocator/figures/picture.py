@@ -1,10 +1,12 @@
 """Draws figures as PNG files."""
 
 from collections.abc import Sequence
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from allocator.figures.figure import Line, Panel, PaperFigure
 from allocator.palette import COLOURS
@@ -21,6 +23,11 @@ def draw(figure: PaperFigure, folder: Path) -> Path:
     Raises:
         OSError: the file cannot be written.
     """
+    return save([(figure.name, picture(figure))], folder)[figure.name]
+
+
+def picture(figure: PaperFigure) -> Figure:
+    """Return a figure as Matplotlib draws it, with its panels side by side."""
     drawn, axes = new_figure(figure.title, len(figure.panels))
     for panel, axis in zip(figure.panels, axes, strict=True):
         _DRAWN[panel.kind](panel, axis)
@@ -29,8 +36,29 @@ def draw(figure: PaperFigure, folder: Path) -> Path:
         axis.set_ylabel(panel.up)
         if panel.kind != "graph":
             axis.set_ylim(bottom=0.0)
+    _share_scales(figure.panels, axes)
+    _add_legends(figure.panels, axes)
+    return drawn
+
+
+def _share_scales(panels: Sequence[Panel], axes: Sequence[Axes]) -> None:
+    """Give the same vertical scale to the panels of the same quantity."""
+    highest: dict[str, float] = {}
+    for panel, axis in zip(panels, axes, strict=True):
+        highest[panel.up] = max(highest.get(panel.up, 0.0), axis.get_ylim()[1])
+    for panel, axis in zip(panels, axes, strict=True):
+        if panel.kind != "graph":
+            axis.set_ylim(top=highest[panel.up])
+
+
+def _add_legends(panels: Sequence[Panel], axes: Sequence[Axes]) -> None:
+    """Add a legend to each panel, except to a panel with the same labels as the previous one."""
+    explained: list[str] = []
+    for panel, axis in zip(panels, axes, strict=True):
+        labels = [line.label for line in panel.lines]
+        if panel.kind != "graph" and labels != explained:
             legend(axis)
-    return save([(figure.name, drawn)], folder)[figure.name]
+        explained = labels
 
 
 def _lines(panel: Panel, axis: Axes) -> None:
@@ -44,7 +72,7 @@ def _lines(panel: Panel, axis: Axes) -> None:
     if panel.logarithmic:
         axis.set_xscale("log", base=2)
         ticks = _numbers(panel.lines[0].across)
-        axis.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+        axis.set_xticks(ticks, [str(Fraction(tick).limit_denominator(1000)) for tick in ticks])
 
 
 def _steps(panel: Panel, axis: Axes) -> None:
@@ -83,7 +111,10 @@ def _graph(panel: Panel, axis: Axes) -> None:
     for node, (across, up) in zip(panel.lines, positions, strict=True):
         axis.text(across, up, node.label, ha="center", va="center", bbox=box)
     axis.set_xticks([])
-    axis.set_yticks(sorted({up for _across, up in positions}))
+    axis.set_yticks(range(len(panel.rows)), panel.rows)
+    axis.grid(visible=False)
+    axis.spines[["left", "bottom"]].set_visible(False)
+    axis.tick_params(left=False)
     axis.margins(0.1)
 
 

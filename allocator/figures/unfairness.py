@@ -89,7 +89,7 @@ def _panel(course: FluidTrajectory, resource: int) -> Panel:
         Line(f"user {name}", days, tuple(held[user][resource] for held in course.allocations))
         for user, name in enumerate("AB")
     )
-    return Panel(_RESOURCES[resource], "days", "share", lines, kind="steps")
+    return Panel(_RESOURCES[resource], "days", "share of the resource", lines, kind="steps")
 
 
 def _total(course: FluidTrajectory, user: int) -> float:

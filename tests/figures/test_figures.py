@@ -19,7 +19,7 @@ from allocator.figures import (
 )
 from allocator.figures.catalogue import FIGURES
 from allocator.figures.lead import divisible, leads
-from allocator.figures.picture import draw
+from allocator.figures.picture import draw, picture
 from allocator.simulation.generator.crowd import Crowd
 from allocator.theory.divisible import smmf
 from allocator.theory.divisible.optimum import create, optimum
@@ -219,6 +219,17 @@ def test_a_figure_is_drawn(name: str, tmp_path: Path) -> None:
     made = FIGURES[name]()
     assert made.name == name
     assert draw(made, tmp_path).stat().st_size > 10_000
+
+
+def test_panels_of_the_same_quantity_have_the_same_scale_and_one_legend() -> None:
+    axes = picture(FIGURES["sdrf-3"]()).axes
+    assert axes[0].get_ylim() == axes[1].get_ylim()
+    assert [axis.get_legend() is not None for axis in axes] == [True, False]
+
+
+def test_rows_of_a_graph_have_names() -> None:
+    (axis,) = picture(FIGURES["tsf-1"]()).axes
+    assert [label.get_text() for label in axis.get_yticklabels()] == ["machines", "users"]
 
 
 def test_memory_saves_most_where_few_tasks_run_at_once() -> None:
