@@ -7,6 +7,7 @@ from itertools import islice
 from typing import Any
 
 from allocator import __version__
+from allocator.fairness.quantities import Quantities
 from allocator.service.loop.cooperative import Work
 from allocator.service.show.explain import explain, upcoming
 from allocator.service.show.explanations import ExplanationFacts, find_reasons
@@ -89,8 +90,8 @@ class Status:
             "words": asdict(adapter.wording.vocabulary.page),
             "agents_known": counts.machines,
             "frameworks": counts.applications,
-            "capacity": adapter.pool.capacity.to_doubles(),
-            "allocation": adapter.pool.held().to_doubles(),
+            "capacity": _amounts(adapter.pool.capacity),
+            "allocation": _amounts(adapter.pool.held()),
             "users_known": len(rows),
             "users": users,
             "shadows": shadows,
@@ -158,7 +159,7 @@ def _user(row: UserShare) -> dict[str, Any]:
         "shortfall": row.shortfall,
         "offered": row.offered_share,
         "task_share": standing.task_share,
-        "demands": [demand.to_doubles() for demand in row.demands[:MOST_TOLD]],
+        "demands": [_amounts(demand) for demand in row.demands[:MOST_TOLD]],
     }
 
 
@@ -168,7 +169,7 @@ def _offer(record: OfferRecord) -> dict[str, Any]:
         "user": record.user,
         "framework": record.framework,
         "host": record.host,
-        "resources": record.resources,
+        "resources": dict(sorted(record.resources.items())),
         "why": record.why,
     }
 
@@ -178,7 +179,12 @@ def _agent(agent: MachineSummary) -> dict[str, Any]:
         "agent": agent.machine,
         "host": agent.hostname,
         "state": agent.state,
-        "total": agent.total.to_doubles(),
-        "free": agent.free.to_doubles(),
-        "held": {user: held.to_doubles() for user, held in agent.held.items()},
+        "total": _amounts(agent.total),
+        "free": _amounts(agent.free),
+        "held": {user: _amounts(held) for user, held in sorted(agent.held.items())},
     }
+
+
+def _amounts(quantities: Quantities) -> dict[str, float]:
+    """Return amounts by resource, in alphabetical order, so that equal agents have equal JSON."""
+    return dict(sorted(quantities.to_doubles().items()))

@@ -100,6 +100,23 @@ def test_an_agent_is_shown_with_its_users_and_its_state() -> None:
     assert (second["state"], second["free"]) == ("deactivated", {"cpus": 2.0, "mem": 512.0})
 
 
+def test_equal_agents_are_equal_although_their_resources_arrive_in_another_order() -> None:
+    engine = Engine(SETTINGS)
+    agents = [
+        agent_call("s1", "cpus:4;mem:4096", {"f-b": resources("cpus:1;mem:512", "b")}),
+        agent_call("s2", "mem:4096;cpus:4", {"f-b": resources("mem:512;cpus:1", "b")}),
+    ]
+    frameworks = [
+        contract.AddFramework(framework_id="f-b", info=framework_info("f-b", "b"), active=True)
+    ]
+    restored = contract.Snapshot(time_ns=START_NS, agents=agents, frameworks=frameworks)
+    engine.restore(contract.Options(), restored)
+    waits = Waits(engine, SessionStatistics(connected=True))
+    view = run_to_completion(Status(engine, waits, OfferTrail(), None).first_view())
+    first, second = (json.dumps({**agent, "agent": "", "host": ""}) for agent in view["agents"])
+    assert first == second
+
+
 def test_watching_the_engine_changes_no_decision() -> None:
     decided = []
     for watched in (False, True):
@@ -322,6 +339,8 @@ def test_a_phone_shows_the_most_important_of_a_thousand_users_first(tmp_path: Pa
         browser.wait_for("#next", "user-0000 is next, with rank 991 (too little free).")
         browser.wait_for("#users", "too little free")
         browser.wait_for("#agents", "s0.example and 99 more like it")
+        browser.wait_for("#agents", "in all: user-0900: cpus 59, mem 72,704\u00a0MB; ")
+        browser.wait_for("#agents-shown", "1–1 of 1 group")
         browser.wait_for("#shadows", "Largest gains and losses")
         assert browser.run("return document.documentElement.scrollHeight") < 1700
         assert_it_fits(browser, PHONE)

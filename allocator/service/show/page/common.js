@@ -8,10 +8,12 @@ const percent = (ratio) => { // two decimals below one percent
   const hundredths = 100 * ratio;
   return hundredths.toFixed(hundredths >= 0.005 && hundredths < 1 ? 2 : 1) + "\u00a0%";
 };
-const amount = (value) => String(Math.round(value * 1000) / 1000);
+const thousandths = (value) => Math.round(value * 1000) / 1000;
+const amount = (value) => value.toLocaleString("en", { maximumFractionDigits: 3 });
+const UNITS = { mem: "\u00a0MB", disk: "\u00a0MB" }; // other resources are counted
 const amounts = (each) =>
   Object.entries(each).filter(([, value]) => value > 0)
-    .map(([name, value]) => name + " " + amount(value)).join(", ") || "nothing";
+    .map(([name, value]) => name + " " + amount(value) + (UNITS[name] || "")).join(", ") || "nothing";
 const clock = (seconds) => new Date(seconds * 1000).toISOString().slice(11, 19) + " UTC";
 const moment = (seconds) => new Date(seconds * 1000).toISOString().slice(0, 16).replace("T", " ");
 
@@ -90,12 +92,12 @@ class Pages {
     changed();
   }
 
-  of(list, all, known) {
+  of(list, all, known, noun = "") {
     while (this.first >= list.length && this.first > 0) this.first = Math.max(this.first - this.size, 0);
     const part = list.slice(this.first, this.first + this.size);
     const found = list.length === all ? "" : " found of " + all;
     const beyond = known > all ? " (of " + known + " the first " + all + " are listed)" : "";
-    write(this.shown, (part.length ? this.first + 1 + "–" + (this.first + part.length) + " of " + list.length : "none") + found + beyond);
+    write(this.shown, (part.length ? this.first + 1 + "–" + (this.first + part.length) + " of " + list.length + noun : "none") + found + beyond);
     this.back.disabled = this.first === 0;
     this.forth.disabled = this.first + this.size >= list.length;
     this.back.hidden = this.forth.hidden = list.length <= this.size;

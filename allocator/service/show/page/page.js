@@ -14,7 +14,7 @@ function showCluster(seen) {
   const facts = [
     ...Object.entries(seen.capacity).map(([name, total]) => {
       const held = seen.allocation[name] || 0;
-      return [name, amount(held) + " of " + amount(total) + " held"];
+      return [name, amount(held) + " of " + amount(total) + (UNITS[name] || "") + " held"];
     }),
     [seen.words.machines, String(seen.agents_known)],
     [seen.words.applications, String(seen.frameworks)],
@@ -60,7 +60,7 @@ function showShadows(seen) {
     const part = made("div");
     const table = made("table");
     const head = made("tr");
-    for (const heading of ["turn", "as decided", "user", "commit\u00adment", "gain, h"]) head.append(made("th", heading, { scope: "col" }));
+    for (const heading of ["rank", "rank as decided", "user", "commit\u00adment", "gain, h"]) head.append(made("th", heading, { scope: "col" }));
     const top = made("thead");
     top.append(head);
     table.append(top, made("tbody"));
@@ -139,7 +139,8 @@ function showAgents(seen) {
   const alike = summaries(seen.agents, ({ state, total }) => JSON.stringify([state, total]), addAgent);
   element("agents-alike-part").hidden = equal.length <= PAGE || alike.length === equal.length;
   const lines = !element("agents-alike-part").hidden && element("agents-alike").checked ? alike : equal;
-  const shown = agents.of(lines, lines.length, lines.length + seen.agents_known - seen.agents.length);
+  const noun = lines.length === seen.agents.length ? "" : lines.length === 1 ? " group" : " groups";
+  const shown = agents.of(lines, lines.length, lines.length + seen.agents_known - seen.agents.length, noun);
   keep(element("agents"), shown, (place) => place.agent, () => {
     const line = made("tr");
     line.append(made("th", undefined, { scope: "row" }), made("td"), made("td", undefined, { "data-heading": "free" }), made("td", undefined, { "data-heading": "held" }));
@@ -149,8 +150,9 @@ function showAgents(seen) {
     if (lines === alike) holders.sort(([, one], [, other]) => Object.values(other)[0] - Object.values(one)[0]);
     const held = holders.slice(0, lines === alike ? MOST_HOLDERS : Infinity).map(([user, what]) => legible(user) + ": " + amounts(what)).join("; ") +
       (lines === alike && holders.length > MOST_HOLDERS ? "; and " + (holders.length - MOST_HOLDERS) + " more users" : "");
+    const scope = !place.more ? "" : lines === alike ? "in all: " : "each: "; // amounts of the group, or of one agent
     const state = place.state === "offered" ? "offered to the next user that can use it" : place.state;
-    [legible(place.host) + (place.more ? " and " + place.more + " more like it" : ""), state, amounts(place.free), held || "none"].forEach((text, index) => write(line.children[index], text));
+    [legible(place.host) + (place.more ? " and " + place.more + " more like it" : ""), state, (Object.values(place.free).some((value) => value > 0) ? scope : "") + amounts(place.free), held ? scope + held : "none"].forEach((text, index) => write(line.children[index], text));
   });
 }
 

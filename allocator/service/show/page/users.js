@@ -7,7 +7,7 @@ const LINES = 5000; // milliseconds between two requests for the history; more i
 const PIXELS = 300;
 const NO_SHARE = 5e-5; // fraction of the cluster; a smaller share is shown as zero
 
-const demand = (each) => Object.entries(each).map(([name, value]) => name + ":" + amount(value)).join(" ");
+const demand = (each) => Object.entries(each).map(([name, value]) => name + ":" + thousandths(value)).join(" "); // as a command takes it
 
 // Heading, sort key and text of each column, in the terms of `longshare shares`.
 const COLUMNS = [
