@@ -320,10 +320,10 @@ class Player {
     const two = (part) => String(Math.floor(part)).padStart(2, "0");
     if (!this.byClock) {
       const seconds = (instant - film.start) / 1000;
-      if (film.span < 1200) return [seconds.toFixed(film.about.every < 1 ? 1 : 0).replace("-", "−") + "\u00a0s", "since the start"];
+      if (film.span < 1200) return [seconds.toFixed(film.about.every < 1 ? 1 : 0).replace("-", "−") + "\u00a0s", "since the first demand"];
       const whole = Math.abs(seconds);
       const days = whole < 86400 ? "" : Math.floor(whole / 86400) + "\u00a0d ";
-      return [(seconds < 0 ? "−" : "") + days + [whole / 3600 % 24, whole / 60 % 60, whole % 60].map(two).join(":"), "since the start"];
+      return [(seconds < 0 ? "−" : "") + days + [whole / 3600 % 24, whole / 60 % 60, whole % 60].map(two).join(":"), "since the first demand"];
     }
     if (film.about.clock === "utc") {
       const text = new Date(instant).toISOString();
@@ -463,7 +463,7 @@ class Player {
       node.style.left = this.x(instant) / 10 + "%";
       axis.append(node);
     }
-    write(element("axis-name"), !this.byClock ? "Time since the start (" + unit + ")" : film.about.clock === "utc" ? "Time of day, UTC" : "Time of the trace");
+    write(element("axis-name"), !this.byClock ? "Time since the first demand (" + unit + ")" : film.about.clock === "utc" ? "Time of day, UTC" : "Time of the trace");
     for (const chart of this.charts) chart.place();
   }
 

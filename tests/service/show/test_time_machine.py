@@ -199,7 +199,7 @@ def test_the_time_machine_opens_at_the_first_lead_of_a_newcomer(width: int, tmp_
         assert "commitment" in browser.text("#users"), "each term is that of the legend"
         shares = browser.run("return player.charts[0].paths.map((each) => each.getAttribute('d'))")
         assert all("L" not in share for share in shares), "shares change in steps"
-        assert "Time since the start (s)" in browser.text("#past")
+        assert "Time since the first demand (s)" in browser.text("#past")
         browser.run("document.getElementById('by-clock').click()")
         browser.wait_for("#clock", "12:26:52")
         browser.open("about:blank")
