@@ -149,7 +149,8 @@ def _reason_against_playing(experiment: Experiment, speed: float) -> str | None:
     policy = experiment.create_policy()
     if (reason := reason_against(policy)) is not None:
         return reason
-    if any(played.hold_for != "off" for played in (experiment, *experiment.variants)):
+    holds = {experiment.hold_for, *(variant.hold_for for variant in experiment.variants)}
+    if holds != {"off"}:
         return "Slurm holds no nodes for a user, as offers.hold_for does"
     for user in experiment.users:
         tasks = experiment.tasks_of(user)
