@@ -9,7 +9,7 @@ import typer
 
 from allocator.cli.connection import USAGE, fail
 
-_VERDICTS = {True: "as in the paper", False: "DIFFERS", None: "cannot be told"}
+_VERDICTS = {True: "agrees", False: "DIFFERS", None: "cannot be told"}
 
 
 def report(

@@ -77,7 +77,7 @@ def _table(title: str, table: Table) -> str:
 
 def _verdict(claim: Finding) -> str:
     if claim.agrees:
-        return '<span class="agrees">the same</span>'
+        return '<span class="agrees">agrees</span>'
     if claim.agrees is None:
         return f'<span class="open">cannot be told.</span> {escape(claim.explanation)}'
     return f'<span class="differs">differs.</span> {escape(claim.explanation)}'
