@@ -100,9 +100,9 @@ def _rows(section: type[BaseModel]) -> Iterator[tuple[str, str, str, str]]:
 
 
 def _of_policies() -> Iterator[str]:
-    """Yield the parameters of all policies; a common parameter appears once."""
+    """Yield the parameters of all policies, the default policy's first, each parameter once."""
     owners: dict[tuple[str, str, str, str], list[str]] = {}
-    for policy in policies.ours():
+    for policy in sorted(policies.ours(), key=lambda policy: policy != config.DEFAULT_POLICY["name"]):
         for row in _rows(policies.find(policy)):
             owners.setdefault(row, []).append(f"`{policy}`")
     for (name, *rest), of in owners.items():
@@ -122,6 +122,8 @@ def _values(schema: dict[str, Any]) -> str:
     if "anyOf" in schema:
         kinds = [_values(kind) for kind in schema["anyOf"] if kind.get("type") != "null"]
         return " or ".join(dict.fromkeys(kinds))
+    if schema.get("format") == "duration":
+        return "duration"
     if "enum" in schema:
         return ", ".join(f'`"{value}"`' for value in schema["enum"])
     if schema["type"] == "array":

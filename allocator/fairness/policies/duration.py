@@ -2,7 +2,7 @@
 
 from typing import Annotated, TypeAlias
 
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, WithJsonSchema
 
 from allocator.fairness.durations import read
 
@@ -23,5 +23,7 @@ def seconds(value: object) -> object:
     return value
 
 
-Duration: TypeAlias = Annotated[float, BeforeValidator(seconds)]
+Duration: TypeAlias = Annotated[
+    float, BeforeValidator(seconds), WithJsonSchema({"type": "number", "format": "duration"})
+]
 """Seconds, or text such as '90s', '10m', '1h', '2d'."""
