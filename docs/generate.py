@@ -102,7 +102,9 @@ def _rows(section: type[BaseModel]) -> Iterator[tuple[str, str, str, str]]:
 def _of_policies() -> Iterator[str]:
     """Yield the parameters of all policies, the default policy's first, each parameter once."""
     owners: dict[tuple[str, str, str, str], list[str]] = {}
-    for policy in sorted(policies.ours(), key=lambda policy: policy != config.DEFAULT_POLICY["name"]):
+    for policy in sorted(
+        policies.ours(), key=lambda policy: policy != config.DEFAULT_POLICY["name"]
+    ):
         for row in _rows(policies.find(policy)):
             owners.setdefault(row, []).append(f"`{policy}`")
     for (name, *rest), of in owners.items():

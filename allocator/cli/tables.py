@@ -75,7 +75,7 @@ def table_of_users(users: Sequence[admin.UserShare], width: int) -> Table:
 
     Args:
         users: All users, as in the service's answer.
-        width: Characters in a line; if the table is wider, columns are left out.
+        width: Characters in a line; if the table is wider, columns are left out and named below.
     """
     left_out: set[str] = set()
     if not any(row.HasField("task_share") for row in users):
@@ -87,11 +87,17 @@ def table_of_users(users: Sequence[admin.UserShare], width: int) -> Table:
     rows = list(_as_tree(users))
     table = _table_of_users(rows, left_out)
     spare = max(0, max((_name(*row).cell_len for row in rows), default=0) - _NAME)
+    hidden: list[str] = []
     for column in _LEAST_WORTH:
         if Console(width=_UNBOUNDED).measure(table).maximum - spare <= width:
             break
+        if column not in left_out:
+            hidden.append(column)
         left_out.add(column)
         table = _table_of_users(rows, left_out)
+    if hidden:
+        table.caption = Text(f"Too wide for this terminal: {', '.join(hidden)}.", style="dim")
+        table.caption_justify = "left"
     return table
 
 

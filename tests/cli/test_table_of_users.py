@@ -34,3 +34,9 @@ def test_reasons_are_shown_if_the_service_sends_them() -> None:
     unknown = admin.UserShare(user="a", rank=1, active=True)
     assert any("task fits no agent" in line for line in printed([waiting], 120))
     assert not any("reason" in line for line in printed([unknown], 120))
+
+
+def test_columns_that_do_not_fit_are_named() -> None:
+    user = admin.UserShare(user="a" * 30, rank=1, active=True, waits="too little free")
+    assert printed([user], 80)[-1].startswith("Too wide for this terminal: shortfall")
+    assert not any("Too wide" in line for line in printed([user], 200))

@@ -320,10 +320,10 @@ class Player {
     const two = (part) => String(Math.floor(part)).padStart(2, "0");
     if (!this.byClock) {
       const seconds = (instant - film.start) / 1000;
-      if (film.span < 1200) return [seconds.toFixed(film.about.every < 1 ? 1 : 0).replace("-", "−") + "\u00a0s", "since the first demand"];
+      if (film.span < 1200) return [seconds.toFixed(film.about.every < 1 ? 1 : 0).replace("-", "−") + "\u00a0s", "since the start"];
       const whole = Math.abs(seconds);
       const days = whole < 86400 ? "" : Math.floor(whole / 86400) + "\u00a0d ";
-      return [(seconds < 0 ? "−" : "") + days + [whole / 3600 % 24, whole / 60 % 60, whole % 60].map(two).join(":"), "since the first demand"];
+      return [(seconds < 0 ? "−" : "") + days + [whole / 3600 % 24, whole / 60 % 60, whole % 60].map(two).join(":"), "since the start"];
     }
     if (film.about.clock === "utc") {
       const text = new Date(instant).toISOString();

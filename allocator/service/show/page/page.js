@@ -60,21 +60,21 @@ function showShadows(seen) {
     const part = made("div");
     const table = made("table");
     const head = made("tr");
-    for (const heading of ["rank", "rank as decided", "user", "commit\u00adment", "gain, h"]) head.append(made("th", heading, { scope: "col" }));
+    for (const heading of ["turn", "as decided", "user", "commit\u00adment", "gain, h"]) head.append(made("th", heading, { scope: "col" }));
     const top = made("thead");
     top.append(head);
     table.append(top, made("tbody"));
     const list = made("details");
     list.open = !NARROW;
-    list.append(made("summary", "Largest gains and losses"), made("p", "A gain is additional usage until now, in hours of the whole cluster."), table);
+    list.append(made("summary", "Largest gains and losses"), made("p", "A turn is the place among the users that want offers. A gain is additional usage until now, in hours of the whole cluster."), table);
     part.append(made("h3", shadow.name), made("p"), list);
     return part;
   }, (part, shadow) => {
     const apart = shadow.users.filter((each) => each.turn !== each.shadow_turn || Math.abs(each.gain) >= NO_GAIN);
     const shown = [...apart].sort((one, other) => Math.abs(other.gain) - Math.abs(one.gain)).slice(0, MOST_APART);
     write(part.children[1], shadow.failure ? "The service has stopped this shadow policy: " + shadow.failure
-      : apart.length ? apart.length + " of " + shadow.users.length + " users have another rank under this policy, or a gain or loss."
-      : "Each user has the same rank under this policy, and no gain or loss.");
+      : apart.length ? apart.length + " of " + shadow.users.length + " users have another turn under this policy, or a gain or loss."
+      : "Each user has the same turn under this policy, and no gain or loss.");
     part.children[2].hidden = !shown.length;
     keep(part.querySelector("tbody"), shown, (each) => each.user, () => {
       const line = made("tr");
