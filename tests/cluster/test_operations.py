@@ -7,6 +7,8 @@ import pytest
 from allocator.cluster.input.errors import InvalidEvent
 from allocator.cluster.offers.operations import OperationError, convert, parse_operation
 from allocator.cluster.resources import Resources, parse_total
+from allocator.cluster.resources.amounts import Amount
+from allocator.cluster.resources.kinds import Kind
 from allocator.contract import mesos_pb2 as mesos
 from tests.cluster.conformance.quota_side import disk
 from tests.cluster.master_side import resource, resources
@@ -140,3 +142,22 @@ def test_an_unknown_operation_and_an_absent_resource_give_different_errors() -> 
         parse_operation(b"\xff")
     with pytest.raises(OperationError, match="does not contain"):
         made_of(grown(50, 20), volume(50), disk(19, reserved=["r"]))
+
+
+@pytest.mark.interpreted
+def test_a_list_of_conversions_copies_the_resources_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    copied: list[int] = []
+    construct = Resources.__init__
+
+    def counting(bag: Resources, amounts: dict[Kind, Amount] | None = None) -> None:
+        copied.append(len(amounts or ()))
+        construct(bag, amounts)
+
+    steps, total = [], parse_total(resources("disk:1000"))
+    for number in range(100):
+        reserve = mesos.Operation(type=Operation.RESERVE)
+        reserve.reserve.resources.append(resource("disk", "1", reserved=[f"r{number}"]))
+        steps += parse_operation(reserve.SerializeToString())
+    monkeypatch.setattr(Resources, "__init__", counting)
+    assert len(convert(steps, total)) == 101
+    assert sum(copied) == 101

@@ -11,6 +11,9 @@ from google.protobuf.message import DecodeError, EncodeError
 from allocator.cluster.input.errors import InvalidEvent
 from allocator.cluster.input.text import text_of
 from allocator.cluster.resources import Resources, parse_total
+from allocator.cluster.resources.amounts import Amount
+from allocator.cluster.resources.bag import add, contains, subtract
+from allocator.cluster.resources.kinds import Kind
 from allocator.contract import mesos_pb2 as mesos
 
 
@@ -27,19 +30,22 @@ class ResourceConversion:
     gone: Resources | None = None
     """Resources that must be absent afterwards: further copies of a destroyed volume."""
 
-    def applied_to(self, resources: Resources) -> Resources:
-        """Return the resources after the consumed part has been replaced.
+    def apply_to(self, amounts: dict[Kind, Amount]) -> None:
+        """Replace the consumed part of resources, in proportion to that part.
+
+        Args:
+            amounts: Amounts by kind, which change. After an error they are unusable.
 
         Raises:
             OperationError: The resources do not contain the consumed resources, or still contain
                 the destroyed volume afterwards.
         """
-        if self.consumed not in resources:
-            raise OperationError(f"{resources!r} does not contain {self.consumed!r}")
-        remaining = resources - self.consumed + self.converted
-        if self.gone is not None and self.gone in remaining:
+        if not contains(amounts, self.consumed):
+            raise OperationError(f"{Resources(amounts)!r} does not contain {self.consumed!r}")
+        subtract(amounts, self.consumed)
+        add(amounts, self.converted)
+        if self.gone is not None and contains(amounts, self.gone):
             raise OperationError(f"further copies of {self.gone!r} are there")
-        return remaining
 
 
 def parse_operation(data: bytes) -> list[ResourceConversion]:
@@ -162,9 +168,12 @@ def _refuse_provider(volume: mesos.Resource, operation: str) -> None:
 def convert(steps: Iterable[ResourceConversion], resources: Resources) -> Resources:
     """Return the resources after all conversions have been applied, in order.
 
+    Costs O(kinds of the resources and of all conversions).
+
     Raises:
         OperationError: A conversion does not apply.
     """
+    amounts = dict(resources.items())
     for step in steps:
-        resources = step.applied_to(resources)
-    return resources
+        step.apply_to(amounts)
+    return Resources(amounts)

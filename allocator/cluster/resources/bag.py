@@ -50,9 +50,7 @@ class Resources(Mapping[Kind, Amount]):
         if not addend._amounts:
             return self
         amounts = dict(self._amounts)
-        for kind, amount in addend._amounts.items():
-            present = amounts.get(kind)
-            amounts[kind] = amount if present is None else plus(present, amount)
+        add(amounts, addend)
         return Resources(amounts)
 
     def __sub__(self, subtrahend: "Resources") -> "Resources":
@@ -62,28 +60,14 @@ class Resources(Mapping[Kind, Amount]):
         if not subtrahend._amounts:
             return self
         amounts = dict(self._amounts)
-        for kind, amount in subtrahend._amounts.items():
-            present = amounts.get(kind)
-            if present is None:
-                continue
-            rest = minus(present, amount)
-            if rest:
-                amounts[kind] = rest
-            else:
-                del amounts[kind]
+        subtract(amounts, subtrahend)
         return Resources(amounts)
 
     def __contains__(self, item: object) -> bool:
         """Return whether the bag contains all of `item`, which is another bag or a kind."""
         if not isinstance(item, Resources):
             return item in self._amounts
-        if item is self:
-            return True
-        for kind, amount in item.items():
-            present = self._amounts.get(kind)
-            if present is not amount and (present is None or not covers(present, amount)):
-                return False
-        return True
+        return item is self or contains(self._amounts, item)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Resources) and self._amounts == other._amounts
@@ -297,6 +281,38 @@ class Resources(Mapping[Kind, Amount]):
 
 
 NOTHING = Resources()
+
+
+def add(amounts: dict[Kind, Amount], addend: Resources) -> None:
+    """Add resources to amounts by kind; O(kinds of the addend)."""
+    for kind, amount in addend.items():
+        present = amounts.get(kind)
+        amounts[kind] = amount if present is None else plus(present, amount)
+
+
+def subtract(amounts: dict[Kind, Amount], subtrahend: Resources) -> None:
+    """Subtract resources from amounts by kind, clipped at zero; O(kinds of the subtrahend).
+
+    Kinds without an amount are ignored.
+    """
+    for kind, amount in subtrahend.items():
+        present = amounts.get(kind)
+        if present is None:
+            continue
+        rest = minus(present, amount)
+        if rest:
+            amounts[kind] = rest
+        else:
+            del amounts[kind]
+
+
+def contains(amounts: Mapping[Kind, Amount], part: Resources) -> bool:
+    """Return whether amounts by kind contain all of some resources; O(kinds of the part)."""
+    for kind, amount in part.items():
+        present = amounts.get(kind)
+        if present is not amount and (present is None or not covers(present, amount)):
+            return False
+    return True
 
 
 def parse_total(messages: Iterable[bytes]) -> Resources:
