@@ -25,7 +25,7 @@ PROTOBUF_SOURCE ?=
 
 # Packages of throw-away Debians. DEBIAN_PARTS are packages that every real Debian has.
 DEBIAN_PARTS := ca-certificates,dbus,iproute2,logrotate,python3,systemd,systemd-sysv
-NEWER_PARTS := ca-certificates,git,make,python3-venv
+MAKE_PARTS := build-essential,ca-certificates,debhelper,git,make,python3-dev,python3-venv
 SLURM_PARTS := slurmctld,slurmd,slurmdbd,slurm-client,munge,slurm-wlm-basic-plugins,mariadb-server-core,mariadb-client-core
 
 # For `make compiled-wheel`: the folder of the wheel.
@@ -44,7 +44,7 @@ RELEASE := $(VENV)-release/.installed
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help demo install dev operations test checked compiled quick docs bench counts reproduce evidence dist newer roles fuzz hostile crashes sanitize proto lock
-.PHONY: compiled-wheel compiled-wheels compiled-tests packages packages-check slurm-adaptive slurm-versions clean python world chaos mutants mutation endurance worst release-check versioned-docs ratios flakes language
+.PHONY: compiled-wheel compiled-wheels compiled-tests packages packages-check packages-trixie slurm-adaptive slurm-versions clean python world chaos mutants mutation endurance worst release-check versioned-docs ratios flakes language
 
 help: ## show this list
 	@echo "Longshare: long-term fair sharing for Apache Mesos. Start with: make demo"
@@ -122,11 +122,15 @@ packages: $(RUNTIME) ## build Debian packages: both services and, with MESOS_SOU
 	$(BIN)/python deploy/debian/build.py $(if $(MESOS_SOURCE),--mesos "$(MESOS_SOURCE)") \
 	  $(if $(PROTOBUF_SOURCE),--protobuf "$(PROTOBUF_SOURCE)")
 
-packages-check: $(DEV) packages .cache/debian ## build them, then try them in a Debian that is booted (as root)
-	LONGSHARE_DEBIAN=.cache/debian LONGSHARE_PACKAGES=build/packages $(BIN)/pytest tests/debian $(ARGS)
+packages-check: $(DEV) packages .cache/debian-bookworm ## build them, then try them in a Debian that is booted (as root)
+	LONGSHARE_DEBIAN=.cache/debian-bookworm LONGSHARE_PACKAGES=build/packages $(BIN)/pytest tests/debian $(ARGS)
 
-roles: $(DEV) $(OPERATIONS) .cache/debian ## apply Ansible's roles to a throw-away Debian (as root)
-	LONGSHARE_DEBIAN=.cache/debian $(BIN)/pytest --basetemp .cache/roles tests/ansible/test_roles.py $(ARGS)
+packages-trixie: $(DEV) .cache/make-trixie .cache/debian-trixie ## build the services' packages for Debian 13, then try them there (as root)
+	$(call IN_DEBIAN,.cache/make-trixie) packages VENV=.venv-debian13
+	LONGSHARE_DEBIAN=.cache/debian-trixie LONGSHARE_PACKAGES=build/packages $(BIN)/pytest tests/debian $(ARGS)
+
+roles: $(DEV) $(OPERATIONS) .cache/debian-bookworm ## apply Ansible's roles to a throw-away Debian (as root)
+	LONGSHARE_DEBIAN=.cache/debian-bookworm $(BIN)/pytest --basetemp .cache/roles tests/ansible/test_roles.py $(ARGS)
 
 slurm-adaptive: $(DEV) ## play the adaptive experiment on a real Slurm at four times its speed, as root
 	LONGSHARE_SLURM_ADAPTIVE=1 $(BIN)/pytest tests/slurm/test_experiments.py $(ARGS)
@@ -145,24 +149,24 @@ endef
 .cache/slurm-%:
 	$(call BOOTSTRAP,$*,$(SLURM_PARTS))
 
-.cache/debian:
-	$(call BOOTSTRAP,bookworm,$(DEBIAN_PARTS))
+.cache/debian-%:
+	$(call BOOTSTRAP,$*,$(DEBIAN_PARTS))
 
-newer: .cache/debian-testing ## run quick tests on the Python of Debian's testing suite (as root; ARGS=... for pytest)
-	$(IN_DEBIAN_TESTING) quick VENV=.venv-debian-testing ARGS="$(or $(ARGS),$(NEWER_TESTS))"
+.cache/make-%:
+	$(call BOOTSTRAP,$*,$(MAKE_PARTS))
 
-.cache/debian-testing:
-	$(call BOOTSTRAP,testing,$(NEWER_PARTS))
+newer: .cache/make-testing ## run quick tests on the Python of Debian's testing suite (as root; ARGS=... for pytest)
+	$(call IN_DEBIAN,.cache/make-testing) quick VENV=.venv-debian-testing ARGS="$(or $(ARGS),$(NEWER_TESTS))"
 
+# Git's folder, which a worktree has elsewhere.
+HISTORY = $(shell git rev-parse --path-format=absolute --git-common-dir 2>/dev/null)
 NEWER_TESTS := -n auto tests/cli tests/cluster tests/fairness tests/simulation
 # The host's name resolution, certificates and settings of pip are mounted. All mounts end with the process.
-define IN_DEBIAN_TESTING
-@unshare --mount --propagation private sh -ec 'root=.cache/debian-testing; mkdir -p "$$root$(CURDIR)"; \
-  for path in /dev /proc /etc/ssl /etc/pip.conf /etc/resolv.conf "$(CURDIR)"; do \
-    if test -e "$$path"; then \
-      test -d "$$path" || touch "$$root$$path"; \
-      mount --bind "$$path" "$$root$$path"; \
-    fi; \
+define IN_DEBIAN
+@unshare --mount --propagation private sh -ec 'root=$(1); \
+  for path in /dev /proc /etc/ssl /etc/pip.conf /etc/resolv.conf "$(CURDIR)" "$(HISTORY)"; do \
+    if test -d "$$path"; then mkdir -p "$$root$$path"; elif test -e "$$path"; then touch "$$root$$path"; else continue; fi; \
+    mount --bind "$$path" "$$root$$path"; \
   done; \
   exec chroot "$$root" env -u PYTHON PATH=/usr/sbin:/usr/bin:/sbin:/bin make --no-print-directory -C "$(CURDIR)" "$$@"' sh
 endef

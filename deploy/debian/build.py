@@ -6,6 +6,7 @@ are left in build/packages.
 
 import argparse
 import os
+import platform
 import re
 import shutil
 import subprocess
@@ -21,6 +22,8 @@ IS_CHECKOUT = (ROOT / ".git").exists()
 OUT = ROOT / "build" / "packages"
 PYTHON = Path("/usr/bin/python3")
 """Debian's, which the service runs on."""
+RELEASE = "".join(platform.freedesktop_os_release().get(key, "") for key in ("ID", "VERSION_ID"))
+"""Such as debian13. Each release has its own Python, and so needs its own packages."""
 HOME = "opt/longshare"
 SERVICES = {"longshare": "longshare", "longshare-slurm": "slurm"}
 """Package and unit of each service, and the user that runs the service."""
@@ -64,12 +67,13 @@ def commit_time() -> int:
 def version(instant: int) -> str:
     """Return the project's version, with the commit's time appended between releases.
 
-    Versions from a source archive always have the commit's time.
+    Versions from a source archive always have the commit's time. The end names Debian's release, so
+    that packages of the next release replace them.
     """
     ours: str = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["version"]
-    if IS_CHECKOUT and f"v{ours}" in run("git", "tag", "--points-at", "HEAD").split():
-        return ours
-    return f"{ours}+{datetime.fromtimestamp(instant, UTC):%Y%m%d%H%M%S}"
+    if not (IS_CHECKOUT and f"v{ours}" in run("git", "tag", "--points-at", "HEAD").split()):
+        ours += f"+{datetime.fromtimestamp(instant, UTC):%Y%m%d%H%M%S}"
+    return f"{ours}+{RELEASE}"
 
 
 def sources(name: str, recipe: Path, instant: int) -> Path:
@@ -93,9 +97,8 @@ def environment(folder: Path) -> None:
     run(PYTHON, "-m", "venv", "--without-pip", home)
     pip = (sys.executable, "-W", "ignore", "-m", "pip", "--disable-pip-version-check", "--no-input")
     wheels = folder / "wheels"
-    run(
-        "make", "compiled-wheel", f"PYTHON={PYTHON}", "VENV=.venv-debian", f"COMPILED_DIST={wheels}"
-    )
+    compiling = (f"PYTHON={PYTHON}", f"VENV=.venv-{RELEASE}", f"COMPILED_DIST={wheels}")
+    run("make", "compiled-wheel", *compiling)
     install = (*pip, "--python", home / "bin/python", "install", "--quiet", "--no-deps")
     requirements = [ROOT / f"requirements/{name}.txt" for name in ("runtime", "accounting")]
     pinned = [word for file in requirements for word in ("-r", file)]
@@ -152,7 +155,8 @@ def module(mesos: Path, instant: int) -> tuple[Path, Path]:
 
 def package(folder: Path, instant: int, **variables: str) -> None:
     """Build packages beside their source folder, then move them to the folder of packages."""
-    build = ("dpkg-buildpackage", "--build=binary", "--no-sign")
+    # The folder is new. Debian 13's dh_clean would delete the compiled modules in it.
+    build = ("dpkg-buildpackage", "--build=binary", "--no-sign", "--no-pre-clean")
     options = {"SOURCE_DATE_EPOCH": str(instant), "DEB_BUILD_OPTIONS": "noautodbgsym"}
     run(*build, where=folder, **options, **variables)
     for built in folder.parent.glob("*.deb"):

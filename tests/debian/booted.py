@@ -158,10 +158,12 @@ def booted(dependencies: str) -> Iterator[Booted]:
         # The machine needs neither the host's bus nor a scope there.
         enter = ("sh", "-c", _ENTER, "sh", *map(str, groups), "--")
         begin = ("systemd-nspawn", "--quiet", "--keep-unit", "--register=no", "--private-network")
+        # From 256, systemd boots in version 1 of cgroups only if its command line asks for it.
+        legacy = ("SYSTEMD_CGROUP_ENABLE_LEGACY_FORCE=1",) if groups else ()
         with (
             log.open("w") as console,
             subprocess.Popen(
-                [*enter, *begin, "--console=pipe", "--boot", "--directory", root],
+                [*enter, *begin, "--console=pipe", "--boot", "--directory", root, *legacy],
                 stdin=subprocess.DEVNULL,
                 stdout=console,
                 stderr=subprocess.STDOUT,

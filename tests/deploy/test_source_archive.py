@@ -5,6 +5,7 @@ import os
 import shutil
 from datetime import UTC, datetime
 from pathlib import Path
+from platform import freedesktop_os_release
 from types import ModuleType
 
 ROOT = Path(__file__).parents[2]
@@ -21,7 +22,9 @@ def build_program(root: Path) -> ModuleType:
     return program
 
 
-def test_packages_of_an_archive_have_the_time_of_its_files_in_their_version(tmp_path: Path) -> None:
+def test_packages_of_an_archive_have_the_time_of_its_files_and_debians_release_in_their_version(
+    tmp_path: Path,
+) -> None:
     root = tmp_path / "archive"
     (root / BUILD.parent).mkdir(parents=True)
     for name in (BUILD, "pyproject.toml"):
@@ -30,4 +33,6 @@ def test_packages_of_an_archive_have_the_time_of_its_files_in_their_version(tmp_
     os.utime(root / "pyproject.toml", (when, when))
     program = build_program(root)
     assert program.commit_time() == when
-    assert program.version(program.commit_time()).endswith("+20261128123000")
+    release = freedesktop_os_release()
+    end = f"+20261128123000+{release['ID']}{release.get('VERSION_ID', '')}"
+    assert program.version(program.commit_time()).endswith(end)
