@@ -1,5 +1,6 @@
 """The bridge goes on when a second slurmctld takes over from the first."""
 
+import math
 import time
 from pathlib import Path
 
@@ -59,11 +60,19 @@ def test_after_a_failover_of_slurmctld_the_order_continues_and_commitments_are_e
         assert bridge.state.settled.commitments((user,))[0] == exact, user
 
 
+def modified_at(file: Path) -> float:
+    """Return when a file was modified, in seconds since 1970; −∞ while slurmctld replaces it."""
+    try:
+        return file.stat().st_mtime
+    except FileNotFoundError:
+        return -math.inf
+
+
 def wait_for_state(folder: Path, since: float) -> None:
     """Wait until slurmctld has saved its state after a time, for the second slurmctld."""
     deadline = time.monotonic() + 60.0
     needed = [folder / name for name in ("heartbeat", "job_state")]
-    while not all(file.exists() and file.stat().st_mtime > since for file in needed):
+    while not all(modified_at(file) > since for file in needed):
         assert time.monotonic() < deadline, "slurmctld has not saved its state"
         time.sleep(0.2)
 
