@@ -81,7 +81,8 @@ def advise(
     except (OSError, ValueError) as error:
         fail(USAGE, error)
     if as_json:
-        typer.echo(json.dumps(asdict(result) | {"helps": result.helps}, indent=2))
+        flags = {"helps": result.helps, "decided": result.decided}
+        typer.echo(json.dumps(asdict(result) | flags, indent=2))
     else:
         _show(result)
 
@@ -89,6 +90,7 @@ def advise(
 def _show(result: "Advice") -> None:
     from rich.table import Table
 
+    from allocator.cli.simulated import print_never_started
     from allocator.cli.tables import console
     from allocator.formatting import duration
 
@@ -110,22 +112,26 @@ def _show(result: "Advice") -> None:
         )
     out.print(table)
     out.print(f"Under DRF, the mean of users' mean waits is {duration(result.drf_wait_s)}.")
+    print_never_started(result.never_started)
     best = result.best
-    is_flat = result.flat_to_s >= _FLAT * result.flat_from_s
     if not result.helps:
         out.print("No half-life is better than DRF here; choose the policy drf.", highlight=False)
         return
-    out.print(
-        f'Best: half_life = "{_setting(best.half_life_s)}" (δ = 1 − {1 - best.delta:.2g}): '
-        f"users wait {best.reduction:.1%} less than under DRF.",
-        highlight=False,
-    )
+    if result.decided:
+        out.print(
+            f'Best: half_life = "{_setting(best.half_life_s)}" (δ = 1 − {1 - best.delta:.2g}): '
+            f"users wait {best.reduction:.1%} less than under DRF.",
+            highlight=False,
+        )
     out.print(
         f"Uncertainty: in 90 of 100 random draws of these users, they wait less by {best.low:+.1%} "
-        f"to {best.high:+.1%}. They wait less at all in {best.better:.0f} draws of 100."
-        + (" This trace does not show whether memory helps." if best.low <= 0.0 else ""),
+        f"to {best.high:+.1%}. They wait less at all in {best.better:.0f} draws of 100.",
         highlight=False,
     )
+    if not result.decided:
+        out.print("This trace does not show whether memory helps.", highlight=False)
+        return
+    is_flat = result.flat_to_s >= _FLAT * result.flat_from_s
     out.print(
         f"{'The optimum is flat: every' if is_flat else 'Every'} simulated half-life from "
         f"{duration(result.flat_from_s)} to {duration(result.flat_to_s)} has at least nine tenths "

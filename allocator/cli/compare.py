@@ -50,6 +50,7 @@ def compare(
     Example: longshare compare month.parquet --policies drf,sdrf:half_life=1d --load 0.5
     """
     from allocator.cli.progress import bar
+    from allocator.cli.simulated import print_never_started
     from allocator.simulation import fastest, store
     from allocator.simulation.setting import Setting
     from allocator.simulation.studies import compared, measures
@@ -58,6 +59,7 @@ def compare(
     file = out or Path("compare.png")
     file = file if file.suffix else file.with_suffix(".png")
     summaries = {}
+    never_started = 0
     try:
         names = _named(policies)
         content = store.read(trace)
@@ -79,6 +81,8 @@ def compare(
         with bar("simulating", len(settings), "policies") as report:
             for number, (name, setting) in enumerate(settings.items(), 1):
                 outcome = fastest.simulate(content, setting, events=False)
+                outcome.require_starts()
+                never_started = outcome.never_started
                 summaries[name] = measures.of_users(outcome)
                 report(number)
         figure = compared.figure_of(summaries, f"{trace.stem}: {len(summaries)} policies")
@@ -88,10 +92,15 @@ def compare(
         fail_study(error, as_json=as_json)
     rows = compared.rows(summaries)
     if as_json:
-        answer = {"figure": str(file), "policies": [asdict(row) for row in rows]}
+        answer = {
+            "figure": str(file),
+            "never_started": never_started,
+            "policies": [asdict(row) for row in rows],
+        }
         typer.echo(json.dumps(answer, indent=2))
     else:
         _show(rows)
+        print_never_started(never_started)
         typer.echo(f"{file}")
 
 

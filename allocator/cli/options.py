@@ -127,7 +127,8 @@ Capacity = Annotated[
     str | None,
     typer.Option(
         metavar="NAME=N,...",
-        help="Replace the machines by one pool with this capacity: cpus=64,mem=256.",
+        help="Replace the machines by one pool with this capacity, in the units of the trace: "
+        "cpus=64,mem=262144.",
         show_default="the trace's machines",
     ),
 ]

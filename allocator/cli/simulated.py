@@ -54,8 +54,7 @@ def show(
     )
     if answer["compiling_s"]:
         out.print(f"and {answer['compiling_s']:.3g} s to compile the simulator, once")
-    if answer["never_started"]:
-        out.print(f"{answer['never_started']:,} tasks fit on no machine and never started")
+    print_never_started(answer["never_started"])
     out.print(
         f"completed by the end of the trace: {_percent(answer['completion_ratio'])}; "
         "mean of users' ratios: " + _percent(answer["mean_user_completion_ratio"])
@@ -93,6 +92,12 @@ def show(
             f"operations on the order of users: {operations}; "
             f"Live Tree events: {answer['live_tree_events']:,}"
         )
+
+
+def print_never_started(tasks: int) -> None:
+    """Print how many tasks never started, if any."""
+    if tasks:
+        console().print(f"{tasks:,} tasks fit on no machine and never started")
 
 
 def _table_of_users(outcome: "Outcome", users: "UserSummary", out: Console) -> Table:

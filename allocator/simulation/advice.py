@@ -77,6 +77,7 @@ class Advice:
         flat_to_s: Longest of the nearly best half-lives around the best, in seconds. Every
             half-life tried in between reaches at least nine tenths of the best reduction.
         interior: True if half-lives both below and above the best were tried.
+        never_started: Number of tasks that fit on no machine, so no half-life serves them.
     """
 
     drf_wait_s: float
@@ -85,6 +86,12 @@ class Advice:
     flat_from_s: float
     flat_to_s: float
     interior: bool
+    never_started: int
+
+    @property
+    def decided(self) -> bool:
+        """True if at least 95 % of the draws of users wait less under the best half-life."""
+        return self.best.low > 0.0
 
     @property
     def helps(self) -> bool:
@@ -121,10 +128,13 @@ def advise(  # noqa: PLR0913 - options of the search
 
     Raises:
         AdviceError: No user waits under DRF, so no half-life can shorten waits.
+        ValueError: No task fits on any machine.
     """
     length = int((trace.submitted + trace.runtime).max() - trace.submitted[0]) if len(trace) else 0
     seconds = length / MICROSECONDS
-    before = users_of(simulate(trace, drf))
+    outcome = simulate(trace, drf)
+    outcome.require_starts()
+    before = users_of(outcome)
     on_trial()
     wait = _mean(before.mean_wait_s)
     if not wait > 0.0:
@@ -146,7 +156,8 @@ def advise(  # noqa: PLR0913 - options of the search
     least = FLAT * trials[math.exp(grid[best])].reduction
     if least <= 0.0 or any(trials[math.exp(end)].reduction < least for end in ends):
         _narrow(mean_wait, *ends, fine)
-    return _advice(wait, sorted(trials.values(), key=lambda trial: trial.half_life_s))
+    ordered = sorted(trials.values(), key=lambda trial: trial.half_life_s)
+    return _advice(wait, ordered, outcome.never_started)
 
 
 def _narrow(mean_wait: Callable[[float], float], low: float, high: float, steps: int) -> None:
@@ -225,7 +236,7 @@ def _resampled(before: NDArray[np.float64], after: NDArray[np.float64]) -> dict[
     }
 
 
-def _advice(wait: float, trials: list[Trial]) -> Advice:
+def _advice(wait: float, trials: list[Trial], never_started: int) -> Advice:
     best_index = min(range(len(trials)), key=lambda index: trials[index].mean_user_wait_s)
     best = trials[best_index]
     enough = FLAT * best.reduction
@@ -241,6 +252,7 @@ def _advice(wait: float, trials: list[Trial]) -> Advice:
         flat_from_s=trials[low].half_life_s,
         flat_to_s=trials[high].half_life_s,
         interior=0 < best_index < len(trials) - 1,
+        never_started=never_started,
     )
 
 

@@ -47,6 +47,24 @@ class Outcome:
     operations: Operations
 
     @property
+    def never_started(self) -> int:
+        """Number of tasks that never started, because they fit on no machine."""
+        return int((self.started == NEVER).sum())
+
+    def require_starts(self) -> None:
+        """Check that a task has started, unless the trace is empty.
+
+        Raises:
+            ValueError: No task fits, so no policy can be judged.
+        """
+        if not len(self.trace) or self.never_started < len(self.trace):
+            return
+        raise ValueError(
+            "no task of the trace fits on the capacity or on a machine; compare the units of both "
+            "(traces from Slurm and HTCondor count memory in MiB)"
+        )
+
+    @property
     def finished(self) -> NDArray[np.int64]:
         """Each task's finish time in microseconds, or NEVER."""
         return np.where(self.started == NEVER, NEVER, self.started + self.trace.runtime)

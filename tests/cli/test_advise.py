@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from tests.simulation.test_advice import bursts_beside_a_hog
 
 @pytest.fixture
 def trace(tmp_path: Path) -> str:
-    store.write(bursts_beside_a_hog(), tmp_path / "trace.parquet")
+    store.write(bursts_beside_a_hog(users="abcdefghijkl"), tmp_path / "trace.parquet")
     return str(tmp_path / "trace.parquet")
 
 
@@ -26,7 +27,7 @@ def test_advice_is_printed_as_text_or_json(trace: str) -> None:
     assert "Best: half_life = " in completed.stdout
     assert "Uncertainty: in 90 of 100 random draws" in completed.stdout
     advice = json.loads(longshare("advise", trace, "--load", "0.8", "--json").stdout)
-    assert advice["helps"] is True
+    assert (advice["helps"], advice["decided"]) == (True, True)
     assert advice["best"] in advice["trials"]
     advised = re.search(r'half_life = "([^"]*)"', completed.stdout)
     assert advised is not None
@@ -47,10 +48,44 @@ def test_advice_is_printed_as_text_or_json(trace: str) -> None:
 
 @pytest.mark.timeout(600)
 @pytest.mark.slow  # compiles the fast path
+def test_no_half_life_is_recommended_if_draws_of_the_users_disagree(tmp_path: Path) -> None:
+    store.write(bursts_beside_a_hog(), tmp_path / "few.parquet")
+    completed = longshare("advise", str(tmp_path / "few.parquet"), "--load", "0.8")
+    assert completed.returncode == 0, completed.stderr
+    assert "This trace does not show whether memory helps." in completed.stdout
+    assert "Best:" not in completed.stdout
+    assert "simulated half-life from" not in completed.stdout
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.slow  # compiles the fast path
 def test_a_cluster_without_waiting_ends_with_exit_code_1_and_the_reason(trace: str) -> None:
     completed = longshare("advise", trace, "--capacity", "cpus=1000,mem=1000")
     assert (completed.returncode, completed.stdout) == (1, "")
     assert "no user waits" in completed.stderr
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.slow  # compiles the fast path
+@pytest.mark.parametrize("command", [("advise",), ("compare", "--policies", "drf,tsf")])
+def test_tasks_that_fit_nowhere_are_counted_or_refused(
+    trace: str, command: tuple[str, ...], tmp_path: Path
+) -> None:
+    content = store.read(Path(trace))
+    large = content.demand.copy()
+    large[:3, 0] = 2000
+    store.write(replace(content, demand=large), tmp_path / "large.parquet")
+    arguments = (command[0], str(tmp_path / "large.parquet"), *command[1:])
+    out = ("--out", str(tmp_path / "x.png")) if command[0] == "compare" else ()
+    capacity = ("--capacity", "cpus=10,mem=1000")
+    completed = longshare(*arguments, *capacity, *out)
+    assert completed.returncode == 0, completed.stderr
+    assert "3 tasks fit on no machine and never started" in completed.stdout
+    answer = json.loads(longshare(*arguments, *capacity, *out, "--json").stdout)
+    assert answer["never_started"] == 3
+    completed = longshare(*arguments, "--capacity", "cpus=0.001,mem=0.001", *out)
+    assert completed.returncode == 2
+    assert "no task of the trace fits" in completed.stderr
 
 
 def test_a_trace_without_machines_needs_a_capacity(trace: str) -> None:

@@ -13,10 +13,10 @@ from allocator.simulation.trace import Trace
 from tests.simulation.crowded import trace_of
 
 
-def bursts_beside_a_hog(tasks: int = 30) -> Trace:
-    """A user with a permanent backlog, and three users with occasional bursts."""
+def bursts_beside_a_hog(tasks: int = 30, users: str = "abc") -> Trace:
+    """A user with a permanent backlog, and users with twelve bursts in all."""
     rows = [(minute, 300, "hog", 1.0, 1.0) for minute in range(0, 6000, 20)]
-    for hour, user in enumerate(["a", "b", "c"] * 4):
+    for hour, user in enumerate(users * (12 // len(users))):
         rows += [(hour * 500 + 1000, 60, user, 1.0, 1.0)] * tasks
     return trace_of(sorted(rows))
 
