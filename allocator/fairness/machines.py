@@ -1,7 +1,7 @@
 """Counts how many tasks a user could run if it had the cluster's machines alone."""
 
 from collections import Counter
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Collection, Hashable
 from typing import Generic, TypeAlias, TypeVar
 
 from allocator.fairness.quantities import Quantities
@@ -15,6 +15,25 @@ restricted to it."""
 
 _Class: TypeAlias = frozenset[tuple[str, int]]
 """Amounts of a machine class or of a task: pairs of resource name and thousandths."""
+
+
+class AllExcept:
+    """Predicate: the machines that another predicate admits, except some.
+
+    Args:
+        base: Admits machines; None: all.
+        excluded: Names of machines that are not admitted. The owner may change the collection if it
+            restricts the users again.
+    """
+
+    def __init__(self, base: MayUse | None, excluded: Collection[Machine]) -> None:
+        self.base = base
+        self.excluded = excluded
+
+    def __call__(self, machine: Machine) -> bool:
+        """Return whether a machine is admitted."""
+        return machine not in self.excluded and (self.base is None or self.base(machine))
+
 
 _MOST_CACHED = 1000
 """Maximum number of demands with a cached task count. Many users have equal demands."""
@@ -83,10 +102,7 @@ class Machines(Generic[User]):
         if may_use is not None and allowed.kinds[may_use] == 1:
             group = self._groups.get(may_use)
             if group is None:
-                group = self._groups[may_use] = _ConstraintGroup()
-                for machine, kind in self._machines.items():
-                    if may_use(machine):
-                        group.put(machine, kind)
+                group = self._groups[may_use] = self._new_group(may_use)
             allowed.join(group)
 
     def withdraw(self, user: User, may_use: MayUse | None) -> None:
@@ -113,6 +129,24 @@ class Machines(Generic[User]):
             return self._all.fit(demand)
         return allowed.group.fit(demand)
 
+    def _new_group(self, may_use: MayUse) -> "_ConstraintGroup":
+        """Return the machines that meet a constraint.
+
+        If the constraint only excludes machines, Python code runs for the excluded machines alone.
+        """
+        if isinstance(may_use, AllExcept) and may_use.base is None:
+            group = _ConstraintGroup()
+            group.machines = dict(self._machines)
+            group.copy_from(self._all)
+            for machine in may_use.excluded:
+                group.discard(machine)
+            return group
+        group = _ConstraintGroup()
+        for machine, kind in self._machines.items():
+            if may_use(machine):
+                group.put(machine, kind)
+        return group
+
     def _drop_constraint(self, allowed: "_AllowedMachines", may_use: MayUse) -> None:
         """Remove a constraint from a user; delete the constraint's group after its last user."""
         group = self._groups[may_use]
@@ -130,6 +164,11 @@ class _Group:
     def __init__(self) -> None:
         self._classes: Counter[_Class] = Counter()
         self._task_counts: dict[_Class, int] = {}
+
+    def copy_from(self, other: "_Group") -> None:
+        """Count the same machines as another set."""
+        self._classes = Counter(other._classes)  # noqa: SLF001 - of the same class
+        self._task_counts = dict(other._task_counts)  # noqa: SLF001
 
     def add(self, kind: _Class) -> None:
         """Add one machine of a class, given by its resources."""
@@ -212,6 +251,8 @@ class _AllowedMachines:
         """Add the machines that meet a further constraint to the machines that the user may use."""
         group.used_by[self] = None
         self._groups[group] = None
+        if len(self._groups) == 1:
+            return
         for counted in self._groups if len(self._groups) == 2 else (group,):
             for machine, kind in counted.machines.items():
                 self.put(machine, kind)
@@ -223,8 +264,9 @@ class _AllowedMachines:
             group: The machines that meet the constraint.
         """
         del group.used_by[self]
-        for machine, kind in group.machines.items():
-            self.discard(machine, kind)
+        if len(self._groups) > 1:
+            for machine, kind in group.machines.items():
+                self.discard(machine, kind)
         del self._groups[group]
         if len(self._groups) == 1:
             self._constraints_met, self._union = Counter(), _Group()

@@ -412,10 +412,10 @@ class UserDemands(Generic[Client]):
         _replace_demand(largest, before, after)
         machines_changed = before is None or after is None or before.may_use != after.may_use
         pool.finish_rating()
+        if machines_changed and before is not None:  # first, as two constraints cost O(machines)
+            self._machines.withdraw(name, before.may_use)
         if machines_changed and after is not None:
             self._machines.admit(name, after.may_use)
-        if machines_changed and before is not None:
-            self._machines.withdraw(name, before.may_use)
         if machines_changed or largest.version != version:
             pool.set_demand(name, _largest_demand(largest))
 

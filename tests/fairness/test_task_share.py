@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from allocator.fairness import policies
-from allocator.fairness.machines import Machines, MayUse
+from allocator.fairness.machines import AllExcept, Machines, MayUse
 from allocator.fairness.pool import Pool
 from allocator.fairness.quantities import Quantities
 from tests.counted import counted, things
@@ -125,7 +125,14 @@ def test_monopolies_equal_a_recount_of_all_machines_after_any_change(
         assert machines.constrained_monopoly("u", demand) == usable
 
 
-PLACES = [frozenset("0"), frozenset("01"), frozenset("12")]
+PLACES: dict[frozenset[str] | None, MayUse | None] = {
+    None: None,
+    frozenset("0"): frozenset("0").__contains__,
+    frozenset("01"): AllExcept(None, {"2"}),
+    frozenset("12"): AllExcept(None, {"0"}),
+    frozenset("2"): AllExcept(frozenset("02").__contains__, {"0"}),
+}
+"""Sets of usable machines, of three, and their predicates."""
 DEMANDS = [Quantities({"cpus": 1}), Quantities({"cpus": 1, "mem": 2})]
 
 
@@ -148,21 +155,21 @@ class SeveralKinds(RuleBasedStateMachine):
         self.there.pop(name, None)
         self.machines.discard(name)
 
-    @rule(user=st.sampled_from("uv"), kind=st.sampled_from([None, *PLACES]))
+    @rule(user=st.sampled_from("uv"), kind=st.sampled_from(list(PLACES)))
     def admit(self, user: str, kind: frozenset[str] | None) -> None:
         self.kinds[user].append(kind)
-        self.machines.admit(user, None if kind is None else kind.__contains__)
+        self.machines.admit(user, PLACES[kind])
 
     @rule(user=st.sampled_from("uv"), number=st.integers(0, 9))
     def withdraw(self, user: str, number: int) -> None:
         if number < len(self.kinds[user]):
             kind = self.kinds[user].pop(number)
-            self.machines.withdraw(user, None if kind is None else kind.__contains__)
+            self.machines.withdraw(user, PLACES[kind])
 
-    @rule(user=st.sampled_from("uv"), kind=st.sampled_from([None, *PLACES]))
+    @rule(user=st.sampled_from("uv"), kind=st.sampled_from(list(PLACES)))
     def restrict(self, user: str, kind: frozenset[str] | None) -> None:
         self.kinds[user] = [] if kind is None else [kind]
-        self.machines.restrict(user, None if kind is None else kind.__contains__)
+        self.machines.restrict(user, PLACES[kind])
 
     @invariant()
     def counts_what_is_there(self) -> None:
@@ -219,6 +226,18 @@ def test_a_machine_costs_the_same_with_any_number_of_different_machines() -> Non
         assert machines.monopoly(demand) == machines.constrained_monopoly("u", demand)
         assert machines.monopoly(demand) == number * (number + 1) // 2
     assert costs[-1] == pytest.approx(costs[10], rel=0.05)
+
+
+def test_excluding_a_machine_costs_the_same_with_any_number_of_machines() -> None:
+    def cost(number: int) -> int:
+        machines: Machines[str] = Machines()
+        for machine in range(number):
+            machines.put(f"{machine}", Quantities.parse("cpus:1"))
+        calls = counted(lambda: machines.restrict("u", AllExcept(None, {"3"})))
+        assert machines.constrained_monopoly("u", Quantities.parse("cpus:1")) == number - 1
+        return calls + counted(lambda: machines.restrict("u", AllExcept(None, {"4"})))
+
+    assert cost(400) < cost(20) + 20
 
 
 def test_a_bounded_number_of_demands_is_cached() -> None:

@@ -6,7 +6,7 @@ from sys import intern
 
 from allocator.cluster.frameworks.framework import Client
 from allocator.cluster.input.quarantine import ValidationError
-from allocator.fairness.machines import MayUse
+from allocator.fairness.machines import AllExcept, MayUse
 
 _UNLISTED = ValidationError(
     "limit",
@@ -48,7 +48,7 @@ class Exclusions:
         self._roles: dict[str, set[str]] = {}
         """framework → roles in which agents are excluded"""
         self._clients: dict[str, set[Client]] = {}
-        self._may_use: dict[Client, tuple[MayUse | None, MayUse]] = {}
+        self._may_use: dict[Client, AllExcept] = {}
 
     def of(self, agent: str) -> Collection[Client]:
         """Return the clients whose offer constraints exclude an agent."""
@@ -157,15 +157,9 @@ class Exclusions:
         if client not in self._agents:
             return constraint
         known = self._may_use.get(client)
-        if known is None or known[0] != constraint:
-
-            def predicate(agent: str) -> bool:
-                return not self.excludes(client, agent) and (
-                    constraint is None or constraint(agent)
-                )
-
-            known = self._may_use[client] = constraint, predicate
-        return known[1]
+        if known is None or known.base != constraint:
+            known = self._may_use[client] = AllExcept(constraint, self._agents[client])
+        return known
 
     def _exclude(self, client: Client, agents: set[str]) -> None:
         known = self._agents.get(client)
