@@ -4,13 +4,16 @@ Cost is the number of calls of Python and C functions, which is the same on ever
 names the objects whose number grows: roles, frameworks or agents.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
 import pytest
 
 from allocator.cluster.engine import Engine
+from allocator.cluster.frameworks.framework import Client
+from allocator.cluster.offers.filters import OfferFilters
+from allocator.cluster.resources import Resources, parse_total
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
 from allocator.contract import operator_pb2 as operator
@@ -324,3 +327,45 @@ def test_idle_roles_of_several_levels_cost_other_events_almost_nothing(
     few, many, most = (cost(n * FEW) for n in (1, 2, 4))
     assert many - few <= calls * FEW + 5
     assert most - many <= calls * 2 * FEW + 5
+
+
+def bag_with_ports(ports: Iterable[int]) -> Resources:
+    """Return a bag in which each of the ports is an interval of its own."""
+    value = ",".join(f"{port}-{port}" for port in ports)
+    return parse_total(resources(f"cpus:4;mem:64;ports:[{value}]"))
+
+
+def test_filters_of_suppressed_roles_cost_other_events_nothing() -> None:
+    def cost(roles: int) -> int:
+        made = MasterSide("drf", {})
+        made.add_framework("f", "r")
+        made.add_framework("other", *(f"o{n}" for n in range(roles)))
+        made.send(contract.SuppressOffers(framework_id="other"))
+        (offer,) = made.send(agent_call("s", "cpus:4;mem:64;ports:[1-201]"))
+        filters = made.engine._cluster.filters
+        for n in range(roles):
+            declined = bag_with_ports(port for port in range(1, 202, 2) if port != 3 + 2 * n)
+            filters.add(Client(f"o{n}", "other"), "s", declined, made.now_ns + 3600 * SECOND)
+        back = contract.RecoverResources(framework_id="f", agent_id="s", resources=offer.messages)
+
+        def work() -> None:
+            assert made.send(back)
+
+        return counted(work)
+
+    cost(4)  # fills the caches
+    assert cost(80) <= cost(20) + 5
+
+
+@pytest.mark.parametrize("declined", [range(5, 1000), [1, *range(5, 2000)]])
+def test_ports_after_the_first_missing_port_are_not_compared(declined: Iterable[int]) -> None:
+    """The filter has fewer ports than are available, or more ports but not port 3."""
+
+    def cost(ports: int) -> int:
+        filters, client = OfferFilters(), Client("r", "f")
+        filters.add(client, "s", bag_with_ports(p for p in declined if p % 2), START_NS)
+        available = bag_with_ports(range(1, 2 * ports, 2))
+        filters.declining_clients("s", available)  # computes the sizes
+        return counted(lambda: filters.declining_clients("s", available))
+
+    assert cost(499) <= cost(50) + 5

@@ -86,6 +86,8 @@ def compare(history: list[tuple[object, ...]]) -> None:
                     refused = plain.refuses(client, agent, offer)
                     assert filters.refuses(client, agent, offer) == refused
                     assert bool(blocked >> filters.slot(client) & 1) == refused
+                    bit = 1 << filters.slot(client)
+                    assert filters.declining_clients(agent, offer, bit) == blocked & bit
     distinct = {(client, agent, r.key) for client, agent, r, _ in plain.entries}
     assert len(filters) == len(distinct)
     assert sum(map(filters.count, CLIENTS)) == len(distinct)

@@ -39,6 +39,8 @@ def test_ranges_behave_like_sets_of_numbers(a: set[int], b: set[int]) -> None:
     assert len(intervals(a)) == len({n for n in a if n - 1 not in a}), "adjacent ranges are merged"
     assert members(ranges.difference(intervals(a), intervals(b))) == a - b
     assert ranges.difference(intervals(a), intervals(b)) == intervals(a - b)
+    assert ranges.contains(intervals(a), intervals(b)) == (b <= a)
+    assert ranges.contains(intervals(a | b), intervals(b))
     assert ranges.size(intervals(a)) == len(a)
 
 

@@ -113,8 +113,8 @@ class Allocator:
         shared = index.unguaranteed(guaranteed)
 
         def may_use(agent: Agent) -> ClientMask:
-            blocked = self._filters.declining_clients(agent.id, agent.available)
-            return shared & ~(blocked | index.excluded_from(agent.id))
+            allowed = shared & ~index.excluded_from(agent.id)
+            return allowed & ~self._filters.declining_clients(agent.id, agent.available, allowed)
 
         if not self._bulk_allowed(agents, roles):
             for number, agent in enumerate(agents):

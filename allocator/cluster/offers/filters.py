@@ -202,16 +202,21 @@ class OfferFilters:
             if not first.until:
                 self._forget(first)
 
-    def declining_clients(self, agent: str, available: Resources) -> int:
+    def declining_clients(self, agent: str, available: Resources, among: int = -1) -> int:
         """Return the clients that decline all available resources of an agent, as a bit mask.
 
         Bit n is set for the client whose `slot` is n.
+
+        Args:
+            agent: The agent's ID.
+            available: The agent's available resources.
+            among: Bit mask of the clients to examine; -1: all clients.
         """
-        mask = 0
+        remaining = among
         for entry in self._by_agent.get(agent, {}).values():
-            if available in entry.resources:
-                mask |= entry.mask
-        return mask
+            if entry.mask & remaining and available in entry.resources:
+                remaining &= ~entry.mask
+        return among & ~remaining
 
     def declined_on(self, agent: str) -> Iterator[tuple[int, Resources]]:
         """Iterate over an agent's declined resources: pairs of declining clients and resources.
@@ -224,18 +229,18 @@ class OfferFilters:
     def has_filter(self, client: Client, agent: str) -> bool:
         """Return whether a client has a filter in force on an agent, for any resources."""
         entries = self._by_agent.get(agent)
-        if entries is None:
+        if entries is None or not self.count(client):
             return False
-        slot = self._slots.get(client)
-        return any(slot in entry.until for entry in entries.values())
+        slot = self._slots[client]
+        return any(True for entry in entries.values() if slot in entry.until)
 
     def refuses(self, client: Client, agent: str, offer: Resources) -> bool:
         """Return whether a client declines an offer: a filter contains the whole offer."""
         entries = self._by_agent.get(agent)
-        slot = self._slots.get(client)
-        if entries is None or slot is None:
+        if entries is None or not self.count(client):
             return False
-        return any(slot in e.until and offer in e.resources for e in entries.values())
+        slot = self._slots[client]
+        return any(offer in e.resources for e in entries.values() if slot in e.until)
 
     def refused_until(self, client: Client, agent: str, offer: Resources) -> int | None:
         """Return the last instant, in nanoseconds, at which a client's filters decline an offer.

@@ -43,7 +43,7 @@ def covers(a: Amount, b: Amount) -> bool:
     if isinstance(a, int) and isinstance(b, int):
         return a >= b
     if isinstance(a, tuple) and isinstance(b, tuple):
-        return not ranges.difference(b, a)
+        return ranges.contains(a, b)
     return isinstance(a, frozenset) and isinstance(b, frozenset) and a >= b
 
 

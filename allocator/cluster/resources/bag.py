@@ -67,7 +67,11 @@ class Resources(Mapping[Kind, Amount]):
         """Return whether the bag contains all of `item`, which is another bag or a kind."""
         if not isinstance(item, Resources):
             return item in self._amounts
-        return item is self or contains(self._amounts, item)
+        if item is self:
+            return True
+        if item.fragmented and not self.quantities.contains(item.quantities):
+            return False  # Lists of intervals are long; sizes are cached.
+        return contains(self._amounts, item)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Resources) and self._amounts == other._amounts
@@ -102,6 +106,14 @@ class Resources(Mapping[Kind, Amount]):
             if kind.reservation is not None or kind.revocable or kind.shared:
                 return False
         return True
+
+    @lazily
+    def fragmented(self) -> bool:
+        """Whether an amount is a list of several intervals."""
+        for amount in self._amounts.values():
+            if isinstance(amount, tuple) and len(amount) > 1:
+                return True
+        return False
 
     @lazily
     def key(self) -> frozenset[tuple[Kind, Amount]]:

@@ -1,4 +1,4 @@
-"""Sets of integers as sorted, disjoint, inclusive intervals: Mesos's RANGES."""
+"""Sets of integers as sorted, inclusive intervals with gaps between them: Mesos's RANGES."""
 
 from collections.abc import Iterable
 from itertools import pairwise
@@ -46,6 +46,22 @@ def difference(a: Ranges, b: Ranges) -> Ranges:
         if start <= end:
             remaining.append((start, end))
     return tuple(remaining)
+
+
+def contains(a: Ranges, b: Ranges) -> bool:
+    """Return whether `a` has all integers of `b`; O(len(a) + len(b)), less if it has not."""
+    if not b:
+        return True
+    if not a or b[0][0] < a[0][0] or a[-1][1] < b[-1][1]:
+        return False
+    intervals = iter(a)
+    first_in, last_in = next(intervals)
+    for begin, end in b:
+        while last_in < begin:
+            first_in, last_in = next(intervals)
+        if begin < first_in or last_in < end:
+            return False
+    return True
 
 
 def first(a: Ranges, count: int) -> Ranges:
