@@ -357,6 +357,26 @@ def test_filters_of_suppressed_roles_cost_other_events_nothing() -> None:
     assert cost(80) <= cost(20) + 5
 
 
+def test_roles_that_declined_all_but_a_reservation_cost_other_events_nothing() -> None:
+    def cost(roles: int) -> int:
+        made = MasterSide("drf", {})
+        made.add_framework("other", *(f"o{n}" for n in range(roles)))
+        filters, whole = made.engine._cluster.filters, parse_total(resources("cpus:4;mem:64"))
+        for n in range(roles):
+            filters.add(Client(f"o{n}", "other"), "s", whole, made.now_ns + 3600 * SECOND)
+        made.add_framework("f", "r")
+        (offer,) = made.send(agent_call("s", "cpus:4;mem:64;disk(elsewhere):8"))
+        back = contract.RecoverResources(framework_id="f", agent_id="s", resources=offer.messages)
+
+        def work() -> None:
+            assert made.send(back)
+
+        return counted(work)
+
+    cost(4)  # fills the caches
+    assert cost(80) <= cost(20) + 5
+
+
 @pytest.mark.parametrize("declined", [range(5, 1000), [1, *range(5, 2000)]])
 def test_ports_after_the_first_missing_port_are_not_compared(declined: Iterable[int]) -> None:
     """The filter has fewer ports than are available, or more ports but not port 3."""

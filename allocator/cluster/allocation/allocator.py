@@ -114,7 +114,14 @@ class Allocator:
 
         def may_use(agent: Agent) -> ClientMask:
             allowed = shared & ~index.excluded_from(agent.id)
-            return allowed & ~self._filters.declining_clients(agent.id, agent.available, allowed)
+            available = agent.available
+            allowed &= ~self._filters.declining_clients(agent.id, available, allowed)
+            if not available.reservations:
+                return allowed
+            # Clients without a reservation may decline all that they can be offered.
+            unreserved = allowed & ~index.reserved_for(available.reservations)
+            declining = self._filters.declining_clients(agent.id, available.unreserved, unreserved)
+            return allowed & ~declining
 
         if not self._bulk_allowed(agents, roles):
             for number, agent in enumerate(agents):

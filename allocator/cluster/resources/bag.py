@@ -136,6 +136,11 @@ class Resources(Mapping[Kind, Amount]):
         return frozenset(kind.reservation for kind in self._amounts if kind.reservation is not None)
 
     @lazily
+    def unreserved(self) -> "Resources":
+        """The entries that are not reserved for a role."""
+        return self.where(lambda kind: kind.reservation is None)
+
+    @lazily
     def has_shared(self) -> bool:
         """Whether the bag contains shared volumes."""
         return not self.ordinary and any(kind.shared for kind in self._amounts)
