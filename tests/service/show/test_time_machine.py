@@ -196,7 +196,7 @@ def test_the_time_machine_opens_at_the_first_lead_of_a_newcomer(width: int, tmp_
         assert {"a", "b", "0\u00a0%", "100\u00a0%"} <= {*texts}
         phrase = "entitled to 25.0\u00a0%"
         assert (phrase if width == WIDTHS[0] else f"each user is {phrase}") in texts
-        assert "commitment" in browser.text("#users"), "each term is that of the legend"
+        browser.wait_for("#users", "commitment")  # a term of the legend
         shares = browser.run("return player.charts[0].paths.map((each) => each.getAttribute('d'))")
         assert all("L" not in share for share in shares), "shares change in steps"
         assert "Time since the first demand (s)" in browser.text("#past")
