@@ -6,17 +6,32 @@ from typing import Any
 
 import pytest
 
-from allocator.cluster.allocation.client_index import ClientIndex
+from allocator.cluster.allocation.client_index import ClientIndex, ClientMask
+from allocator.cluster.frameworks.subscription import Alternatives
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
 from allocator.cooperative import Cooperative
+from allocator.fairness.quantities import Quantities
 from tests.cluster.master_side import MasterSide, Offered, agent_call
 from tests.cluster.test_hopeless_clients import with_minimums
 from tests.cluster.test_placements import info
 from tests.counted import counted
 
 DEMANDS = ["", "cpus:1", "cpus:1;mem:9", "mem:9;cpus:1", "gpus:1", "cpus:1;fpgas:1", "cpus:0.001"]
-AGENTS = ["cpus:4;mem:64", "cpus:8;mem:64;gpus:1", "cpus:4;mem:64;fpgas:2", "cpus(a/b):3;mem:64"]
+AGENTS = [
+    "cpus:4;mem:64;ports:[1-9]",
+    "cpus:8;mem:64;gpus:1",
+    "cpus:4;mem:64;fpgas:2",
+    "cpus(a/b):3;mem:64",
+]
+MINIMUMS: list[list[dict[str, float]]] = [
+    [],
+    [{}],
+    [{"cpus": 2.0}],
+    [{"cpus": 2.0}, {"mem": 9.0}],
+    [{"fpgas": 1.0, "none": 1.0}, {"cpus": 4.0, "mem": 9.0}, {"ports": 2.0}],
+]
+CAPACITIES = ["", "cpus:1", "cpus:3", "cpus:4;mem:9", "mem:10;ports:1", "ports:2", "fpgas:1"]
 INPUT = {"ledger", "filters"}
 
 
@@ -26,6 +41,17 @@ def content(index: ClientIndex) -> dict[str, Any]:
     return {**known, "_least": sorted(known["_least"])}
 
 
+def unreached(index: ClientIndex, capacity: Quantities, default: Alternatives) -> ClientMask:
+    """Return the clients whose minimum offer exceeds a capacity, by comparing each of them."""
+    clients = 0
+    for client, bit in index.bit.items():
+        framework = index._ledger.frameworks[client.framework]
+        minimums = framework.min_allocatable.get(client.role, default)
+        reached = not minimums or any(map(capacity.contains, minimums))
+        clients |= 0 if capacity and reached else bit
+    return clients
+
+
 def subscription(framework: str, chance: Random) -> bytes:
     """Return a random FrameworkInfo."""
     roles = chance.sample(["a", "a/b", "a/b/c", "b", "z"], chance.randrange(1, 4))
@@ -33,7 +59,7 @@ def subscription(framework: str, chance: Random) -> bytes:
     if chance.random() < 0.3:
         labels["whitelist"] = f"s{chance.randrange(3)}*"
     if chance.random() < 0.3:
-        minimums = chance.choice([[], [{"cpus": 2.0}], [{"cpus": 2.0}, {"mem": 9.0}]])
+        minimums = chance.choice(MINIMUMS)
         return with_minimums(framework, dict.fromkeys(roles, minimums), labels["demand"])
     return info(framework, roles, {name: text for name, text in labels.items() if text})
 
@@ -90,6 +116,11 @@ def test_the_index_after_each_message_equals_a_new_index(
         new = ClientIndex(index._ledger, index._filters)
         yield from update(new)
         assert content(index) == content(new)
+        for capacity in map(Quantities.parse, CAPACITIES):
+            if index._ledger.floor.knows(capacity):
+                for default in ((), (Quantities.parse("cpus:2"), Quantities.parse("mem:10"))):
+                    expected = unreached(index, capacity, default)
+                    assert index.unreached(capacity, default) == expected
         compared += bool(index.candidates)
 
     monkeypatch.setattr(ClientIndex, "update_in_steps", checked)

@@ -24,6 +24,7 @@ from allocator.users.settings import UserSettings
 from allocator.users.weights import Weights
 from tests.cluster.master_side import SECOND, START_NS, MasterSide, agent_call, resources
 from tests.cluster.test_entitlements import running
+from tests.cluster.test_hopeless_clients import with_minimums
 from tests.cluster.test_placements import info
 from tests.counted import counted
 
@@ -389,3 +390,27 @@ def test_ports_after_the_first_missing_port_are_not_compared(declined: Iterable[
         return counted(lambda: filters.declining_clients("s", available))
 
     assert cost(499) <= cost(50) + 5
+
+
+def test_minimums_that_no_agent_reaches_cost_other_events_nothing() -> None:
+    def cost(frameworks: int) -> int:
+        made = MasterSide("drf", {})
+        made.add_framework("f", "r")
+        (offer,) = made.send(agent_call("s", "cpus:4;mem:64;disk:9"))
+        for n in range(frameworks):
+            minimums: list[dict[str, float]] = [
+                {"cpus": 1.0, "disk": 10.0 + 8 * n + k} for k in range(8)
+            ]
+            data = with_minimums(f"o{n}", {f"o{n}": minimums})
+            made.send(contract.AddFramework(framework_id=f"o{n}", info=data, active=True))
+        made.tick()
+        back = contract.RecoverResources(framework_id="f", agent_id="s", resources=offer.messages)
+
+        def work() -> None:
+            assert made.send(back)
+
+        work()  # examines the new clients
+        return counted(work)
+
+    cost(4)  # fills the caches
+    assert cost(40) <= cost(10) + 5

@@ -2,7 +2,7 @@
 
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from allocator.cluster.agents.agent import Agent
@@ -35,10 +35,52 @@ class _Facts:
     """Clients with equal capabilities can use the same agents and kinds of resources."""
     constraint: ConstraintGroup | None
     """The frameworks with the same placement constraint; None without a constraint."""
-    minimums: Alternatives | None
-    """The client's own minimum offer; None: the master's minimum."""
+    minimums: Alternatives
+    """The client's own minimum offers, without those that no agent can reach because no agent has
+    ever had one of the resources."""
     demand: Quantities | None
     """Resource needs of one task; None if they are unknown, or if no agent can meet them."""
+
+
+@dataclass(slots=True)
+class _Thresholds:
+    """Clients by the amounts that each needs, to find those whose needs a capacity contains."""
+
+    clients: ClientMask = 0
+    needing: dict[str, dict[int, ClientMask]] = field(default_factory=dict)
+    """Clients by the amount of a resource that each needs: resource → amount → clients."""
+    beyond: dict[str, tuple[list[int], list[ClientMask]]] = field(default_factory=dict)
+    """The lookup table that `within` searches: for each resource, the keys of `needing` in
+    ascending order, and masks. Mask i holds the clients that need more than the first i amounts."""
+    outdated: set[str] = field(default_factory=set)
+    """Resources whose lookup table must be renewed."""
+
+    def renew(self) -> None:
+        """Build the lookup tables of outdated resources; delete those that no client needs."""
+        for name in self.outdated:
+            by_amount = self.needing[name]
+            if not by_amount:
+                del self.needing[name]
+                self.beyond.pop(name, None)
+                continue
+            amounts = sorted(by_amount)
+            beyond: list[ClientMask] = [0]
+            for amount in reversed(amounts):
+                clients = by_amount[amount]
+                beyond.append(beyond[-1] | clients if beyond[-1] else clients)
+            self.beyond[name] = amounts, beyond[::-1]
+        self.outdated.clear()
+
+    def within(self, capacity: Mapping[str, int]) -> ClientMask:
+        """Return the clients whose needs a capacity contains.
+
+        Args:
+            capacity: Thousandths of each resource, by name.
+        """
+        within = self.clients
+        for name, (amounts, beyond) in self.beyond.items():
+            within &= ~beyond[bisect_right(amounts, capacity.get(name, 0))]
+        return within
 
 
 class ClientIndex:
@@ -79,8 +121,6 @@ class ClientIndex:
         self.tasks = dict[Client, Quantities]()
         """Resource needs of one task, for clients with a known demand. Equal demands that an agent
         may meet are one object."""
-        self._attainable: ClientMask = 0
-        """Clients with a known demand, if some agent has ever had each resource of the demand."""
         self._own_minimum: ClientMask = 0
         """Clients whose own minimum offer replaces the master's minimum."""
         self._without_minimum: ClientMask = 0
@@ -89,14 +129,12 @@ class ClientIndex:
         """Clients of a role and of its sub-roles."""
         self._alike: dict[tuple[bool, frozenset[int]], ClientMask] = {}
         """Clients by capabilities, to check each group once instead of each client."""
-        self._by_minimum: dict[Quantities, ClientMask] = {}
+        self._minimums: list[_Thresholds] = []
+        """Clients by their own minimum offer, with a table for each position among a client's
+        alternatives. Minimums are left out if no agent has ever had one of their resources."""
         self._by_demand: dict[Quantities, ClientMask] = {}
-        self._needing: dict[str, dict[int, ClientMask]] = {}
-        """Clients by the amount of a resource that one task needs: resource → amount → clients."""
-        self._beyond: dict[str, tuple[list[int], list[ClientMask]]] = {}
-        """The lookup table that `fitting` searches: for each resource, the keys of `_needing` in
-        ascending order, and masks. Mask i holds the clients that need more than the first i
-        amounts."""
+        self._demands = _Thresholds()
+        """Clients with a known demand, if some agent has ever had each resource of the demand."""
         self._least: list[tuple[str, int]] = []
         """Smallest need of any task, for each resource that every attainable task needs."""
         self._by_constraint: dict[ConstraintGroup, ClientMask] = {}
@@ -120,33 +158,33 @@ class ClientIndex:
         clients.changed.clear()
         moved.clear()
         self._versions = versions
-        outdated = set[str]()  # resources whose lookup table must be renewed
         for number, client in enumerate(changed):
             if number and not number % _CLIENTS_A_STEP:
                 yield
-            self._remove(client, outdated)
+            self._remove(client)
         for number, client in enumerate(clients.wanting_among(changed)):
             if number and not number % _CLIENTS_A_STEP:
                 yield
-            self._add(client, outdated)
-        for name in outdated:
-            self._renew_table(name)
+            self._add(client)
+        for table in (self._demands, *self._minimums):
+            table.renew()
+        while self._minimums and not self._minimums[-1].clients:
+            self._minimums.pop()
         self._least = [
             (name, amounts[0])
-            for name, (amounts, beyond) in self._beyond.items()
-            if beyond[0] == self._attainable
+            for name, (amounts, beyond) in self._demands.beyond.items()
+            if beyond[0] == self._demands.clients
         ]
 
-    def _add(self, client: Client, outdated: set[str]) -> None:
+    def _add(self, client: Client) -> None:
         """Add a client that wants offers to all masks, by its present facts.
 
         Args:
             client: A client that is not in the index.
-            outdated: Receives the names of the resources that the client's tasks need.
         """
         ledger = self._ledger
         framework, task = ledger.frameworks[client.framework], ledger.batch_demand(client)
-        minimums = framework.min_allocatable.get(client.role)
+        minimums = own = framework.min_allocatable.get(client.role)
         bit = 1 << self._filters.slot(client)
         self.client[bit], self.bit[client] = client, bit
         self.candidates |= bit
@@ -156,31 +194,34 @@ class ClientIndex:
             self._own_minimum |= bit
             if not minimums:
                 self._without_minimum |= bit
+            own = tuple(filter(ledger.floor.knows, minimums))
+            while len(self._minimums) < len(own):
+                self._minimums.append(_Thresholds())
         demand = None
         if task is None:
             self.unknown_demand |= bit
         else:
             if ledger.floor.knows(task):
-                self._attainable |= bit
                 equal = self._by_demand.get(task)
                 demand = task = self.tasks[self.client[equal & -equal]] if equal else task
-                outdated.update(task)
             self.tasks[client] = task
         capabilities = "/" in client.role, framework.placing_capabilities
         users = tuple(ledger.clients.node(client).names)
         constraint = ledger.placements.group_of(client.framework)
-        facts = _Facts(bit, users, capabilities, constraint, minimums, demand)
+        facts = _Facts(bit, users, capabilities, constraint, own or (), demand)
         self._facts[client] = facts
         for group, key in self._groups(client, facts):
             clients = group.get(key)
             group[key] = bit if clients is None else clients | bit
+        for table, needs in self._needs(facts):
+            table.clients |= bit
+            table.outdated.update(needs)
 
-    def _remove(self, client: Client, outdated: set[str]) -> None:
+    def _remove(self, client: Client) -> None:
         """Remove a client from all masks by its facts of the last update, if it is in the index.
 
         Args:
             client: Any client.
-            outdated: Receives the names of the resources that the client's tasks need.
         """
         facts = self._facts.pop(client, None)
         if facts is None:
@@ -191,15 +232,15 @@ class ClientIndex:
                 group[key] = remaining
             else:
                 del group[key]
-        if facts.demand is not None:
-            outdated.update(facts.demand)
+        for table, needs in self._needs(facts):
+            table.clients &= ~facts.bit
+            table.outdated.update(needs)
         del self.client[facts.bit], self.bit[client]
         self.tasks.pop(client, None)
         others = ~facts.bit
         self.candidates &= others
         self.unknown_demand &= others
         self.choosy &= others
-        self._attainable &= others
         self._own_minimum &= others
         self._without_minimum &= others
 
@@ -218,30 +259,17 @@ class ClientIndex:
             role = role.rpartition("/")[0]
         if facts.constraint is not None:
             yield self._by_constraint, facts.constraint
-        for minimum in set(facts.minimums or ()):
-            yield self._by_minimum, minimum
         if facts.demand is not None:
             yield self._by_demand, facts.demand
-            for name, amount in facts.demand.items():
-                yield self._needing.setdefault(name, {}), amount
+        for table, needs in self._needs(facts):
+            for name, amount in needs.items():
+                yield table.needing.setdefault(name, {}), amount
 
-    def _renew_table(self, name: str) -> None:
-        """Build the lookup table of one resource; delete the table if no task needs the resource.
-
-        Args:
-            name: The resource.
-        """
-        by_amount = self._needing[name]
-        if not by_amount:
-            del self._needing[name]
-            self._beyond.pop(name, None)
-            return
-        amounts = sorted(by_amount)
-        beyond: list[ClientMask] = [0]
-        for amount in reversed(amounts):
-            clients = by_amount[amount]
-            beyond.append(beyond[-1] | clients if beyond[-1] else clients)
-        self._beyond[name] = amounts, beyond[::-1]
+    def _needs(self, facts: _Facts) -> Iterator[tuple[_Thresholds, Quantities]]:
+        """Yield each table that contains a client, with the amounts that the client needs."""
+        if facts.demand is not None:
+            yield self._demands, facts.demand
+        yield from zip(self._minimums, facts.minimums, strict=False)
 
     def clients(self) -> Iterator[Client]:
         """Return an iterator over the candidates, in the order in which they began to want offers.
@@ -286,16 +314,13 @@ class ClientIndex:
         Args:
             capacity: Thousandths of each resource, by name.
         """
-        fitting = self._attainable
-        for name, (amounts, beyond) in self._beyond.items():
-            fitting &= ~beyond[bisect_right(amounts, capacity.get(name, 0))]
-        return fitting
+        return self._demands.within(capacity)
 
     def unreached(self, capacity: Quantities, default: Alternatives) -> ClientMask:
         """Return the clients whose minimum offer (`min_allocatable`) exceeds the given quantities.
 
-        No part of the quantities could be offered to these clients. Costs O(different minimums),
-        whatever the number of clients.
+        No part of the quantities could be offered to these clients. Costs O(resources)
+        operations on masks for each alternative of a client, whatever the number of clients.
 
         Args:
             capacity: An upper bound of the contents of one offer.
@@ -307,9 +332,8 @@ class ClientIndex:
         reached = self._without_minimum
         if not default or any(map(contains, default)):
             reached |= self.candidates & ~self._own_minimum
-        for minimum, clients in self._by_minimum.items():
-            if contains(minimum):
-                reached |= clients
+        for table in self._minimums:
+            reached |= table.within(capacity)
         return self.candidates & ~reached
 
     def incapable(self, agent: Agent, rules: OfferRules) -> ClientMask:
