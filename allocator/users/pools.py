@@ -209,7 +209,7 @@ class UserPools(Generic[Client]):
                 else:
                     self._sampled.pop(user, None)
             if concerns_lower:
-                waiting += user.children.values()
+                waiting += [child for child in user.children.values() if child.sub_pool is not None]
 
     def _set_part(self, user: User[Client], below: Pool[str]) -> bool:
         """Let a user's sub-users share the user's entitlement, as the capacity of their pool.
