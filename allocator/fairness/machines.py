@@ -134,14 +134,13 @@ class Machines(Generic[User]):
 
         If the constraint only excludes machines, Python code runs for the excluded machines alone.
         """
+        group = _ConstraintGroup()
         if isinstance(may_use, AllExcept) and may_use.base is None:
-            group = _ConstraintGroup()
             group.machines = dict(self._machines)
             group.copy_from(self._all)
             for machine in may_use.excluded:
                 group.discard(machine)
             return group
-        group = _ConstraintGroup()
         for machine, kind in self._machines.items():
             if may_use(machine):
                 group.put(machine, kind)

@@ -232,7 +232,7 @@ class OfferFilters:
         if entries is None or not self.count(client):
             return False
         slot = self._slots[client]
-        return any(True for entry in entries.values() if slot in entry.until)
+        return any(slot in entry.until for entry in entries.values())
 
     def refuses(self, client: Client, agent: str, offer: Resources) -> bool:
         """Return whether a client declines an offer: a filter contains the whole offer."""

@@ -31,7 +31,7 @@ class ResourceConversion:
     """Resources that must be absent afterwards: further copies of a destroyed volume."""
 
     def apply_to(self, amounts: dict[Kind, Amount]) -> None:
-        """Replace the consumed part of resources, in proportion to that part.
+        """Replace the consumed part of resources; O(kinds of that part and its replacement).
 
         Args:
             amounts: Amounts by kind, which change. After an error they are unusable.
