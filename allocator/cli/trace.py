@@ -94,7 +94,8 @@ def convert(
         str | None,
         typer.Option(
             metavar="ZONE",
-            help="For slurm: zone of times such as 2026-03-01T12:00:00; for example Europe/Berlin.",
+            help="For slurm and csv: zone of times such as 2026-03-01T12:00:00; for example "
+            "Europe/Berlin.",
             show_default="UTC",
         ),
     ] = None,
@@ -294,18 +295,19 @@ def _converted(
         fail(USAGE, "--from openb needs --nodes, and no other format takes --nodes")
     if form is not Form.CSV and (users or machines):
         fail(USAGE, "--users and --machines are for --from csv only")
-    if form is not Form.SLURM and timezone is not None:
-        fail(USAGE, "--timezone is for --from slurm only")
+    if form not in {Form.SLURM, Form.CSV} and timezone is not None:
+        fail(USAGE, "--timezone is for --from slurm and --from csv only")
     if form is not Form.GOOGLE and demand_at is not None:
         fail(USAGE, "--demand-at is for --from google only")
     source = sources[0]
+    zone = timezone or "UTC"
     readers: dict[Form, Callable[[], Conversion]] = {
-        Form.CSV: lambda: csv.convert(source, users, machines),
+        Form.CSV: lambda: csv.convert(source, users, machines, zone),
         Form.SDRF: lambda: csv.convert_authors(source),
         Form.SWF: lambda: swf.convert(source),
         Form.GOOGLE: lambda: google.convert(source, google.DemandAt(demand_at or "schedule")),
         Form.OPENB: lambda: openb.convert(source, cast("Path", nodes)),
-        Form.SLURM: lambda: slurm.convert(source, timezone or "UTC"),
+        Form.SLURM: lambda: slurm.convert(source, zone),
         Form.HTCONDOR: lambda: htcondor.convert(*sources),
     }
     return readers[form]()

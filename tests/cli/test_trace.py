@@ -132,7 +132,7 @@ def test_a_generated_workload_reports_its_distance_from_the_published_figures(
     assert "at least 9000" in result.stderr
 
 
-def test_slurm_accounting_is_converted_and_only_slurm_takes_a_timezone(
+def test_slurm_accounting_is_converted_in_the_given_time_zone(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "sacct").write_text(
@@ -155,7 +155,21 @@ def test_slurm_accounting_is_converted_and_only_slurm_takes_a_timezone(
     ]
     refused = longshare(*command, "htcondor", "--timezone", "UTC")
     assert refused.exit_code == 2
-    assert "--timezone is for --from slurm only" in refused.stderr
+    assert "--timezone is for --from slurm and --from csv only" in refused.stderr
+
+
+def test_dates_of_a_csv_are_read_in_the_given_time_zone(tmp_path: Path) -> None:
+    (tmp_path / "jobs.csv").write_text(
+        "user,submitted,started,ended,cpus,mem\n"
+        "ann,2026-07-01T00:30:00,2026-07-01T01:00:00,2026-07-01T02:00:00,4,8G\n"
+    )
+    command = ["trace", "convert", str(tmp_path / "jobs.csv"), str(tmp_path / "t"), "--from", "csv"]
+    assert longshare(*command, "--timezone", "Europe/Berlin").exit_code == 0
+    first = longshare("trace", "head", str(tmp_path / "t"), "--json").stdout
+    assert json.loads(first)[0]["submitted_s"] == 22.5 * 3600
+    refused = longshare(*command, "--timezone", "Europe/Berlyn")
+    assert refused.exit_code == 2
+    assert "time zone 'Europe/Berlyn' is unknown" in refused.stderr
 
 
 def test_a_conversion_prints_verifiable_totals(tmp_path: Path) -> None:

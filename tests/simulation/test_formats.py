@@ -144,7 +144,9 @@ def test_a_csv_round_trip_is_exact_to_the_microsecond(
     ("header", "complaint"),
     [
         ("submitted_s,user,cpus", "has no column runtime_s in its first line"),
-        ("user,start,cpus", "has no column .* the line has user, start, cpus"),
+        ("submitted,user,cpus", "has no column runtime_s in its first line"),
+        ("submitted,started,user,cpus", "has no column ended in its first line"),
+        ("user,start,cpus", "has no column .* the line has user, start, cpus. Columns of dates"),
         ("submitted_s,runtime_s,user,job", "has no column of a resource"),
         ("submitted_s,runtime_s,user,end", "not an amount by its name: end"),
         ("submitted_s,runtime_s,user,cpus,cpus", "without a name or of the same name"),
@@ -174,11 +176,80 @@ def test_columns_of_times_identifiers_or_text_are_no_resources(
     assert conversion.trace.demand.tolist() == [[2.0, 1.0]]
 
 
-def test_a_usual_resource_with_a_unit_is_not_ignored(tmp_path: Path) -> None:
-    path = written(tmp_path / "t.csv", "submitted_s,runtime_s,user,cpus,mem", "0,1,ann,1,8G")
+def test_amounts_of_memory_with_a_unit_become_mib(tmp_path: Path) -> None:
+    header = "submitted_s,runtime_s,user,cpus,mem,maxMemory,licences"
+    amounts = (
+        "1,8G,1.5 GiB,1",
+        "1,512,64KB,1",
+        "1,1T,2g,1",
+        "8G,1,1,1",
+        "1,1,1,8G",
+        "1,9999999P,1,1",
+    )
+    path = written(tmp_path / "t.csv", header, *(f"0,1,ann,{row}" for row in amounts))
     conversion = csv.convert(path)
     assert conversion.ignored == ()
-    assert left_out(conversion) == {"demand of mem is not a number": [2]}
+    assert left_out(conversion) == {
+        "demand of cpus is not a number": [5],
+        "demand of licences is not a number": [6],
+        "demand of mem is not a number": [7],
+        "demand of maxMemory is not a number": [4],
+    }
+    assert conversion.trace.demand.tolist() == [
+        [1.0, 8192.0, 1536.0, 1.0],
+        [1.0, 512.0, 0.0625, 1.0],
+    ]
+    assert conversion.assumed.counts() == {
+        "maxMemory has a unit: converted to MiB": 2,
+        "mem has a unit: converted to MiB": 1,
+    }
+
+
+def test_dates_of_a_csv_become_microseconds_since_the_midnight_before(tmp_path: Path) -> None:
+    path = written(
+        tmp_path / "t.csv",
+        "user,submitted,started,ended,cpus",
+        "ann,2026-03-02T01:00:00,2026-03-02T01:00:30,2026-03-02T02:00:00.5,1",
+        "bob,2026-03-02 00:30:00+01:00,2026-03-01T23:30:00Z,1772407801,2",
+        "cyd,soon,2026-03-01T23:30:00Z,1772407801,2",
+        "cyd,2026-03-02T01:00:00,,2026-03-02T02:00:00,2",
+        "cyd,2026-03-02T01:00:00,2026-03-02T02:00:00,running,2",
+        "cyd,2026-03-02T01:00:00,2026-03-02T02:00:00,2026-03-02T01:59:59,2",
+        "cyd,1969-12-31T23:59:59Z,2026-03-02T02:00:00,2026-03-02T02:00:01,2",
+        "cyd,0001-01-01T00:00:00,2026-03-02T02:00:00,2026-03-02T02:00:01,2",
+    )
+    conversion = csv.convert(path, timezone="Europe/Berlin")
+    trace = conversion.trace
+    hour, second = 3600 * 10**6, 10**6
+    assert trace.users == ("bob", "ann")
+    assert trace.submitted.tolist() == [23.5 * hour, 24 * hour]
+    assert trace.runtime.tolist() == [second, hour - 29.5 * second]
+    assert conversion.ignored == ()
+    assert left_out(conversion) == {
+        "submission time is not a date": [4, 9],
+        "start is not a date": [5],
+        "end is not a date": [6],
+        "ended before it started": [7],
+        "submission time is negative": [8],
+    }
+
+
+def test_a_csv_task_may_end_while_its_clock_is_set_back(tmp_path: Path) -> None:
+    row = "ann,2026-10-25T02:50:00,2026-10-25T02:50:00,2026-10-25T02:10:00,1"
+    path = written(tmp_path / "t.csv", "user,submitted,started,ended,cpus", row)
+    assert csv.convert(path, timezone="Europe/Berlin").trace.runtime.tolist() == [1200 * 10**6]
+
+
+def test_columns_of_seconds_come_before_columns_of_dates(tmp_path: Path) -> None:
+    path = written(
+        tmp_path / "t.csv",
+        "submitted,submitted_s,started,ended,runtime_s,user,cpus",
+        "2026-03-02,90000,2026-03-02,2026-03-03,7,ann,1",
+    )
+    conversion = csv.convert(path)
+    assert conversion.trace.submitted.tolist() == [90_000 * 10**6]
+    assert conversion.trace.runtime.tolist() == [7 * 10**6]
+    assert conversion.ignored == ("submitted", "started", "ended")
 
 
 def test_names_that_are_not_utf8_stay_apart(tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
 """Converters for comma-separated traces: files with a header, and files of the SDRF authors."""
 
 import re
+from dataclasses import replace
+from datetime import tzinfo
 from itertools import chain
 from pathlib import Path
 
@@ -21,19 +23,25 @@ from allocator.simulation.formats.text import (
     Rows,
     delimiter,
     header,
+    in_mebibytes,
+    instants,
     integers,
     microseconds,
     missing,
     numbers,
     separated,
+    time_zone,
     with_decimal_points,
 )
-from allocator.simulation.trace import TraceError
+from allocator.simulation.trace import MICROSECONDS, TraceError
 
 _GIVEN = ("submitted_s", "runtime_s", "user", "job", "machines")
+_DAY = 86400 * MICROSECONDS
 _AUTHORS = ("submitted", "again", "finished", "user", "task", "cpus", "mem")
 _AUTHORS_RESOURCES = ("cpus", "mem")
 _USUAL_RESOURCES = frozenset({"cpus", "mem", "gpus", "disk"})
+_MEMORY = frozenset({"mem", "memory", "ram", "disk", "storage"})
+"""Words in the names of columns whose amounts may have a unit of memory."""
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 _NOT_AMOUNT = re.compile(
     r"(start|end|finish|submit|wait|run|wall)?time|times(tamp)?|dates?|days?|elapsed|durations?"
@@ -43,12 +51,23 @@ _NOT_AMOUNT = re.compile(
 """Words in the names of columns that contain times, identifiers or states, and no amounts."""
 
 
-def convert(path: Path, users: Path | None = None, machines: Path | None = None) -> Conversion:
+def convert(
+    path: Path,
+    users: Path | None = None,
+    machines: Path | None = None,
+    timezone: str = "UTC",
+) -> Conversion:
     """Convert a file with the columns `submitted_s,runtime_s,user[,job][,machines],RESOURCE,...`.
 
     The header names the columns, which may come in any order. Fields are separated by commas,
     semicolons or tabs. With semicolons or tabs, numbers may have a decimal comma. Without a column
     job, every task is a job of its own.
+
+    A column `submitted` of dates may replace `submitted_s`, and dates `started` and `ended` may
+    replace `runtime_s`. A date is ISO 8601, or seconds since 1970. The origin of a trace with dates
+    is midnight (UTC) before the first submission.
+
+    An amount of memory may have a unit, such as `8G`, and is then converted to MiB.
 
     A column is ignored if its name is that of a time, an identifier or a state, such as `end` or
     `started_s`, or if no field in the first 16 MiB is a number. The columns `cpus`, `mem`, `gpus`
@@ -59,18 +78,21 @@ def convert(path: Path, users: Path | None = None, machines: Path | None = None)
         users: A file of users' weights and commitments; format: docs/reference/trace-file.md.
         machines: A file of machines. Tasks then name the machines that they may use in a column
             `machines`.
+        timezone: Time zone of dates without one; an IANA name.
 
     Raises:
         OSError: A file cannot be read.
-        TraceError: A header is wrong, or the other files cannot be used.
+        TraceError: A header is wrong, the time zone does not exist, or the other files cannot be
+            used.
     """
-    names, separator = _header(path), delimiter(path)
+    zone, names, separator = time_zone(timezone), _header(path), delimiter(path)
     amounts = _amounts(path, names)
     left_out, assumed = SkippedRows(), SkippedRows()
     batches = separated(path, names, left_out, headed=True, delimiter=separator)
     first = next(batches, None)
     resources = _numeric(first, amounts, separator) if first is not None and len(first) else amounts
-    ignored = tuple(name for name in names if name not in (*_GIVEN, *resources))
+    times = _times(names)
+    ignored = tuple(name for name in names if name not in (*_GIVEN, *times, *resources))
     if "machines" in names and machines is None:
         raise TraceError(f"{path} has a column machines; give the file of machines with --machines")
     classes = () if machines is None else read_machines(machines, resources)
@@ -79,19 +101,10 @@ def convert(path: Path, users: Path | None = None, machines: Path | None = None)
     for batch in chain(() if first is None else (first,), batches):
         rows = RowFilter(left_out, path.name, batch.lines)
         decimal_comma = np.zeros(len(batch), np.bool_)
-        for name in ("submitted_s", "runtime_s", *resources) if separator != "," else ():
+        for name in (*times, *resources) if separator != "," else ():
             batch.columns[name], commas = with_decimal_points(batch.columns[name])
             decimal_comma |= commas
-        seconds, unreadable = numbers(batch.columns["submitted_s"])
-        submitted, too_large = microseconds(seconds)
-        rows.drop("submission time is not a number", unreadable)
-        rows.drop("submission time is negative", seconds < 0)
-        rows.drop("submission time is beyond 285 years", too_large)
-        seconds, unreadable = numbers(batch.columns["runtime_s"])
-        runtime, too_large = microseconds(seconds)
-        rows.drop("run time is not a number", unreadable)
-        rows.drop("run time is negative", seconds < 0)
-        rows.drop("run time is beyond 285 years", too_large)
+        submitted, runtime = _submitted_and_runtime(rows, batch, zone)
         if "job" in names:
             job, unreadable = integers(batch.columns["job"])
             rows.drop("job is not a whole number", unreadable)
@@ -102,15 +115,24 @@ def convert(path: Path, users: Path | None = None, machines: Path | None = None)
             constraint, unknown, nowhere = constraints.column(batch.columns["machines"])
             rows.drop("names machines or an attribute that do not exist", unknown)
             rows.drop("no machine meets its constraints", nowhere)
+        with_unit = {}
+        for name in filter(_is_memory, resources):
+            batch.columns[name], with_unit[name] = in_mebibytes(batch.columns[name])
         demand = _demand(rows, batch, resources)
         builder.add(
             TaskRows(submitted, runtime, batch.columns["user"], job, demand, constraint),
             rows.kept,
         )
+        for name, units in with_unit.items():
+            assumed.add(
+                f"{name} has a unit: converted to MiB", path.name, batch.lines[rows.kept & units]
+            )
         assumed.add(
             "has a comma for the decimal point", path.name, batch.lines[rows.kept & decimal_comma]
         )
     trace = builder.trace(classes, constraints.allowed)
+    if "submitted" in times and len(trace):
+        trace = replace(trace, submitted=trace.submitted - trace.submitted[0] // _DAY * _DAY)
     trace = trace if users is None else with_users(trace, users)
     return Conversion(trace, left_out, assumed, ignored, resource_columns=resources)
 
@@ -152,15 +174,64 @@ def convert_authors(path: Path) -> Conversion:
 
 def _header(path: Path) -> tuple[str, ...]:
     names = header(path)
-    absent = [name for name in _GIVEN[:3] if name not in names]
+    absent = [name for name in (*_times(names), "user") if name not in names]
     if absent:
         raise TraceError(
             f"{path} has no column {', '.join(absent)} in its first line; the line has "
-            f"{', '.join(name for name in names if name) or 'no names'}"
+            f"{', '.join(name for name in names if name) or 'no names'}. Columns of dates are "
+            f"submitted instead of submitted_s, and started and ended instead of runtime_s"
         )
     if len(set(names)) < len(names) or "" in names:
         raise TraceError(f"{path} has columns without a name or of the same name in its first line")
     return names
+
+
+def _times(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the names of the columns from which submission and run time are read.
+
+    Columns of seconds come before columns of dates.
+    """
+    submitted = "submitted" if "submitted" in names else "submitted_s"
+    if "submitted_s" in names:
+        submitted = "submitted_s"
+    has_dates = "runtime_s" not in names and {"started", "ended"} & set(names)
+    return (submitted, *(("started", "ended") if has_dates else ("runtime_s",)))
+
+
+def _submitted_and_runtime(
+    rows: RowFilter, batch: Rows, zone: tzinfo
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the submission and run times of a batch in microseconds, and drop unusable rows."""
+    columns = batch.columns
+    submitted, *others = _times(tuple(columns))
+    if submitted == "submitted":
+        seconds, unreadable = instants(columns[submitted], zone)
+        rows.drop("submission time is not a date", unreadable)
+    else:
+        seconds, unreadable = numbers(columns[submitted])
+        rows.drop("submission time is not a number", unreadable)
+    submitted_us, too_large = microseconds(seconds)
+    rows.drop("submission time is negative", seconds < 0)
+    rows.drop("submission time is beyond 285 years", too_large)
+    if len(others) == 1:
+        seconds, unreadable = numbers(columns["runtime_s"])
+        rows.drop("run time is not a number", unreadable)
+        rows.drop("run time is negative", seconds < 0)
+    else:
+        started, unreadable = instants(columns["started"], zone)
+        rows.drop("start is not a date", unreadable)
+        ended, unreadable = instants(columns["ended"], zone)
+        rows.drop("end is not a date", unreadable)
+        repeated, _ = instants(columns["ended"], zone, fold=1)
+        seconds = np.where(ended < started, repeated, ended) - started
+        rows.drop("ended before it started", seconds < 0)
+    runtime_us, too_large = microseconds(seconds)
+    rows.drop("run time is beyond 285 years", too_large)
+    return submitted_us, runtime_us
+
+
+def _is_memory(column: str) -> bool:
+    return any(word.lower() in _MEMORY for word in _WORD.findall(column))
 
 
 def _amounts(path: Path, names: tuple[str, ...]) -> tuple[str, ...]:
@@ -186,14 +257,16 @@ def _numeric(first: Rows, amounts: tuple[str, ...], separator: str) -> tuple[str
     numeric = tuple(
         name
         for name in amounts
-        if name in _USUAL_RESOURCES or _has_numbers(first.columns[name], separator)
+        if name in _USUAL_RESOURCES or _has_numbers(name, first.columns[name], separator)
     )
     return numeric or amounts
 
 
-def _has_numbers(column: Text, separator: str) -> bool:
+def _has_numbers(name: str, column: Text, separator: str) -> bool:
     if separator != ",":
         column, _ = with_decimal_points(column)
+    if _is_memory(name):
+        column, _ = in_mebibytes(column)
     _, unreadable = numbers(column)
     return not unreadable.all()
 

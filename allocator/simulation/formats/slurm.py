@@ -6,12 +6,12 @@ import re
 from collections.abc import Mapping
 from hashlib import blake2b
 from pathlib import Path
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+from zoneinfo import ZoneInfo
 
 from allocator.simulation.formats import slurm_json
 from allocator.simulation.formats.conversion import Conversion
 from allocator.simulation.formats.records import Records, UnusableError
-from allocator.simulation.formats.text import opened
+from allocator.simulation.formats.text import opened, time_zone
 from allocator.simulation.trace import TraceError
 from allocator.slurm_notation import (
     ENDED,
@@ -74,12 +74,7 @@ def convert(path: Path, timezone: str = "UTC") -> Conversion:
         OSError: The file cannot be read.
         TraceError: The file has other columns, or the time zone does not exist.
     """
-    try:
-        zone = ZoneInfo(timezone)
-    except (ZoneInfoNotFoundError, ValueError):
-        raise TraceError(
-            f"time zone {timezone!r} is unknown; write a name such as Europe/Berlin"
-        ) from None
+    zone = time_zone(timezone)
     records = Records()
     if slurm_json.is_json(path):
         _read_json(records, path, zone)

@@ -2,12 +2,15 @@
 
 import csv
 import json
+import re
 import zipfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import tzinfo
 from pathlib import Path
 from typing import IO, Any, Literal
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +20,7 @@ from numpy.typing import NDArray
 
 from allocator.simulation.formats.conversion import SkippedRows, Text
 from allocator.simulation.trace import MICROSECONDS, TraceError
+from allocator.slurm_notation import NotationError, instant, mebibytes
 
 LONGEST = 2**53
 """Longest time in microseconds (285 years) up to which float64 seconds distinguish microseconds."""
@@ -27,6 +31,7 @@ _BLOCK = 1 << 24
 _NUMBER = r"^-?(\d+\.?\d*|\.\d+)([eE][-+]?\d{1,3})?$"
 _INTEGER = r"^-?\d{1,18}$"
 _LARGEST = str(2**63 - 1)
+_WITH_UNIT = r"^(\d+\.?\d*|\.\d+) ?([KMGTP])(i?[bB])?$"
 
 
 @dataclass(frozen=True)
@@ -287,6 +292,79 @@ def numbers(column: Text) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
         wrong = ~_array(valid)
     wrong |= ~np.isfinite(values)
     return np.where(wrong, 0.0, values), wrong
+
+
+def time_zone(name: str) -> ZoneInfo:
+    """Return the time zone with an IANA name.
+
+    Raises:
+        TraceError: The time zone does not exist.
+    """
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError):
+        raise TraceError(
+            f"time zone {name!r} is unknown; write a name such as Europe/Berlin"
+        ) from None
+
+
+def instants(
+    column: Text, zone: tzinfo, fold: int = 0
+) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Convert a column of dates to seconds since 1970.
+
+    Args:
+        column: The dates, as ISO 8601 or as seconds since 1970.
+        zone: Time zone of dates without one.
+        fold: 1 selects the second occurrence of a local time that is repeated when clocks are set
+            back.
+
+    Returns:
+        The seconds; and a mask of fields that are not dates, which become 0.
+    """
+    seconds, wrong = numbers(column)
+    if wrong.any():
+        encoded = column.dictionary_encode()
+        of_text = np.array(
+            [_instant(text, zone, fold) for text in encoded.dictionary.to_pylist()], np.float64
+        )
+        dates = of_text[encoded.indices.to_numpy(zero_copy_only=False)]
+        seconds = np.where(wrong, np.nan_to_num(dates), seconds)
+        wrong &= np.isnan(dates)
+    return seconds, wrong
+
+
+def _instant(text: str, zone: tzinfo, fold: int) -> float:
+    """Return a date as seconds since 1970, or NaN for another text."""
+    try:
+        return instant(text, zone, "time", fold)
+    except (NotationError, OverflowError):
+        return np.nan
+
+
+def in_mebibytes(column: Text) -> tuple[Text, NDArray[np.bool_]]:
+    """Convert the amounts of memory with a unit to MiB: 8G and 8 GiB become 8192.0.
+
+    Returns:
+        The column, in which fields without a unit are unchanged; and a mask of the changed fields.
+    """
+    changed = pc.match_substring_regex(column, _WITH_UNIT)
+    mask = _array(changed)
+    if mask.any():
+        encoded = column.dictionary_encode()
+        converted = pa.array(
+            [_in_mebibytes(text) for text in encoded.dictionary.to_pylist()], pa.string()
+        )
+        column = converted.take(encoded.indices)
+    return column, mask
+
+
+def _in_mebibytes(text: str) -> str:
+    match = re.match(_WITH_UNIT, text)
+    try:
+        return str(mebibytes(match[1] + match[2])) if match else text
+    except NotationError:  # too large for a number of MiB
+        return text
 
 
 def microseconds(seconds: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
