@@ -100,6 +100,7 @@ def test_without_dry_run_the_sandboxed_service_sets_the_order(installed: Booted)
 
 def test_files_have_the_intended_owners(installed: Booted) -> None:
     modes = {
+        "/etc/longshare": "750 root slurm",
         SETTINGS: "640 root slurm",
         "/etc/logrotate.d/longshare-slurm": "644 root root",
         "/lib/systemd/system/longshare-slurm.service": "644 root root",

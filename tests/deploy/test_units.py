@@ -88,6 +88,27 @@ def test_the_unit_permits_writes_only_in_its_own_folders(unit_file: Path) -> Non
     assert service["User"] != "root"
 
 
+def test_each_way_to_install_gives_the_folder_of_settings_one_mode() -> None:
+    """Only root and the service's group may read settings, which can contain a password."""
+    root = DEPLOY.parent
+    ways = {
+        **dict.fromkeys(UNITS, r"^ConfigurationDirectoryMode=(\d+)$"),
+        **{
+            DEPLOY / "debian" / "service" / f"{name}.postinst": r"chmod (\d+) /etc/longshare$"
+            for name in ("longshare", "longshare-slurm")
+        },
+        root / "ansible" / "roles" / "longshare" / "tasks" / "configure.yml": (
+            r"path: /etc/longshare$(?:\n    .*)*\n    mode: \"(\d+)\""
+        ),
+        root / "docs" / "how-to" / "install.md": r"install -d -m (\d+) -g \w+ /etc/longshare$",
+    }
+    modes = {
+        path.name: set(re.findall(pattern, path.read_text("utf-8"), re.MULTILINE))
+        for path, pattern in ways.items()
+    }
+    assert [name for name, values in modes.items() if values != {"0750"}] == []
+
+
 @each_unit
 def test_the_unit_limits_resources_of_the_service(unit_file: Path) -> None:
     unit = configparser.ConfigParser(strict=False, interpolation=None)
