@@ -84,6 +84,8 @@ class AllocatorLink:
         """True if a snapshot must be sent next. Until then, decisions are based on old state."""
         self.connected = False
         """True if the allocator has answered on the current stream."""
+        self._serving = False
+        """True if the latest decisions are those of an allocator that serves this master."""
         self._sessions = 0
         self._resyncs = 0
 
@@ -101,8 +103,12 @@ class AllocatorLink:
         """Return metrics about the connection, to be included in `/metrics/snapshot`."""
         return {
             "longshare/connected": int(self.connected),
+            "longshare/synchronised": int(
+                self.connected and self._serving and not self._snapshot_due
+            ),
             "longshare/sessions_total": self._sessions,
             "longshare/resyncs_total": self._resyncs,
+            "longshare/queue_events": len(self._queue),
         }
 
     def tell(self, event: contract.Event) -> None:
@@ -168,7 +174,7 @@ class AllocatorLink:
             await asyncio.wait([reader], timeout=_REASON_TIMEOUT)  # the reader receives the reason
             return reader.result() if reader.done() and not reader.cancelled() else _CLOSED
         finally:
-            self._open = self.connected = False
+            self._open = self.connected = self._serving = False
             self._clear_queue()
             reader.cancel()
             writer.cancel()
@@ -191,6 +197,7 @@ class AllocatorLink:
         kind = answer.WhichOneof("message")
         if kind == "decisions" and not self._snapshot_due:
             self._applied = answer.decisions.applied_sequence
+            self._serving = not answer.decisions.waiting_for
             master.decide(answer.decisions)
         elif kind == "welcome":
             self.connected = True
@@ -203,7 +210,7 @@ class AllocatorLink:
         elif kind == "snapshot_request":
             _log.warning("allocator asks anew", reason=answer.snapshot_request.reason)
             self._resyncs += 1
-            self._snapshot_due = True
+            self._snapshot_due, self._serving = True, False
             self._wake.set()
 
     async def _write(self, stream: _Call, master: "Master") -> None:

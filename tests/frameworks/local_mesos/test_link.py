@@ -54,7 +54,14 @@ def test_a_session_is_hello_then_a_snapshot_then_events(tmp_path: Path) -> None:
                 {"mem": 32.0},
             ]
             assert len(allocator.received[1].snapshot.agents) == 3
-            assert embedded.link.metrics()["longshare/sessions_total"] == 1
+            await until(lambda: embedded.link.metrics()["longshare/synchronised"] == 1)
+            assert embedded.link.metrics() | {"longshare/queue_events": 0} == {
+                "longshare/connected": 1,
+                "longshare/synchronised": 1,
+                "longshare/sessions_total": 1,
+                "longshare/resyncs_total": 0,
+                "longshare/queue_events": 0,
+            }
 
     asyncio.run(scenario())
 
@@ -137,6 +144,7 @@ def test_tasks_run_on_and_nothing_is_lost_when_the_allocator_is_killed_and_resta
                 await scheduler.launch(first_offer, "short", command="sleep 10")
                 await scheduler.launch(second_offer, "long", command="sleep 1000000")
             await until(lambda: not embedded.link.connected)
+            assert embedded.link.metrics()["longshare/synchronised"] == 0
             states = await scheduler.states_of("short", "TASK_FINISHED")
             assert states == ["TASK_STARTING", "TASK_RUNNING", "TASK_FINISHED"]
             assert embedded.master.frameworks[scheduler.framework_id].connected
