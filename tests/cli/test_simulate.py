@@ -198,6 +198,10 @@ def test_policies_are_compared_with_a_figure(trace: Path, tmp_path: Path) -> Non
     assert (drf["policy"], drf["mean_user_wait_s"]) == ("drf", (9 / 3 + 8) / 2)
     # `heavy` has a commitment at 10 s, but `light` was first anyway.
     assert (sdrf["policy"], sdrf["reduction"]) == ("sdrf:half_life=1m", 0.0)
+    assert (drf["reduction_low"], drf["reduction_high"]) == (None, None)
+    assert (sdrf["reduction_low"], sdrf["reduction_high"]) == (0.0, 0.0)
+    table = longshare(*command, "mem=8,cpus=2", "--out", str(tmp_path / "c.png")).stdout
+    assert "+0.0% [0.0, 0.0]" in table
     assert sdrf["saved_s"] == {}
     assert (tmp_path / "c.png").read_bytes()[:4] == b"\x89PNG"
     for policies, complaint in (

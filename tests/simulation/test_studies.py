@@ -15,7 +15,13 @@ from allocator.simulation.setting import Setting
 from allocator.simulation.studies import cells as cells_module
 from allocator.simulation.studies import compared, measures, rivals, windows
 from allocator.simulation.studies.cells import Cell
-from allocator.simulation.studies.comparisons import by_size, distribution, reduction, speedup
+from allocator.simulation.studies.comparisons import (
+    by_size,
+    distribution,
+    reduction,
+    reduction_interval,
+    speedup,
+)
 from allocator.simulation.studies.drawing import (
     colour_of,
     half_life_axis,
@@ -433,9 +439,9 @@ def test_figures_of_several_traces_have_minimum_maximum_and_mean(tmp_path: Path)
 
 def test_an_interval_contains_the_reduction_and_is_a_point_for_equal_gains() -> None:
     before = np.array([10.0, 20.0, 30.0, np.nan])
-    assert rivals.interval([(before, before / 2)]) == (0.5, 0.5)
+    assert reduction_interval([(before, before / 2)]) == (0.5, 0.5)
     few = np.array([100.0, 1.0, 1.0, 1.0])
-    low, high = rivals.interval([(few, np.array([50.0, 2.0, 2.0, 2.0]))])
+    low, high = reduction_interval([(few, np.array([50.0, 2.0, 2.0, 2.0]))])
     assert low < 1 - 56.0 / 103.0 < high
     assert low <= -1.0 + 1e-12, "a resample without the gaining user has only losing users"
 

@@ -6,7 +6,12 @@ from dataclasses import dataclass
 import numpy as np
 from matplotlib.figure import Figure
 
-from allocator.simulation.studies.comparisons import PolicyGain, distribution, reduction
+from allocator.simulation.studies.comparisons import (
+    PolicyGain,
+    distribution,
+    reduction,
+    reduction_interval,
+)
 from allocator.simulation.studies.drawing import legend, new_figure, styles
 from allocator.simulation.studies.measures import UserMeasures
 
@@ -19,6 +24,8 @@ class ComparisonRow:
         policy: The policy as named by the user.
         mean_user_wait_s: Mean over users of each user's mean wait, in seconds.
         reduction: Fraction by which this mean is lower than under the first policy.
+        reduction_low, reduction_high: 90 % interval of the reduction, from 1,000 draws of the users
+            with replacement; None for the first policy, and for fewer than two users.
         light: The same reduction for the half of the users with the lowest usage.
         heavy: The same reduction for the half of the users with the highest usage.
         gain: Number of users whose mean wait is shorter by more than a second.
@@ -31,6 +38,8 @@ class ComparisonRow:
     policy: str
     mean_user_wait_s: float
     reduction: float
+    reduction_low: float | None
+    reduction_high: float | None
     light: float
     heavy: float
     gain: int
@@ -49,11 +58,15 @@ def rows(fared: Mapping[str, UserMeasures]) -> list[ComparisonRow]:
     compared = []
     for policy, users in fared.items():
         gain = PolicyGain(first, first.wait, users.wait)
+        low, high = reduction_interval([(first.wait, users.wait)])
+        known = users is not first and np.isfinite(low)
         compared.append(
             ComparisonRow(
                 policy,
                 users.mean_wait(),
                 reduction(first.mean_wait(), users.mean_wait()),
+                low if known else None,
+                high if known else None,
                 gain.reduction_of_half(lighter=True),
                 gain.reduction_of_half(lighter=False),
                 int(gain.gains.sum()),

@@ -5,20 +5,16 @@ import io
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
-from typing import TypeAlias
 
 import numpy as np
 
-from allocator.simulation.studies.comparisons import PolicyGain, reduction
-from allocator.simulation.studies.estimates import estimate, resampled_ends
-from allocator.simulation.studies.measures import Floats
+from allocator.simulation.studies.comparisons import PolicyGain, reduction, reduction_interval
+from allocator.simulation.studies.estimates import estimate
 from allocator.simulation.studies.results import Result
 from allocator.simulation.studies.section import Section, Table, duration
 
 CSV = "rivals.csv"
 """Name of the file with the report's table."""
-_RESAMPLES = 1000
-Ends: TypeAlias = tuple[float, float]
 
 
 @dataclass(frozen=True)
@@ -145,7 +141,9 @@ def _row(label: str, base: list[Result], runs: list[Result]) -> SchedulerRow:
     gains = [
         PolicyGain(before.users, before.users.wait, after.users.wait) for before, after in pairs
     ]
-    low, high = interval([(before.users.wait, after.users.wait) for before, after in pairs])
+    low, high = reduction_interval(
+        [(before.users.wait, after.users.wait) for before, after in pairs]
+    )
     mean = float(np.mean([after.mean_wait for _, after in pairs]))
     return SchedulerRow(
         workload=runs[0].raw["name"],
@@ -189,29 +187,6 @@ def _trace_reductions(pairs: Sequence[tuple[Result, Result]]) -> dict[str, float
     return dict(
         zip(names, (mean.mean, mean.low, mean.high, min(reductions), max(reductions)), strict=True)
     )
-
-
-def interval(waits: Sequence[tuple[Floats, Floats]]) -> Ends:
-    """Return a 90 % confidence interval of the reduction of the mean wait, by bootstrap over users.
-
-    Args:
-        waits: For each trace, users' mean waits under the baseline and under the policy.
-    """
-    generator = np.random.default_rng(1)
-    before, after = np.zeros(_RESAMPLES), np.zeros(_RESAMPLES)
-    for before_waits, after_waits in waits:
-        started = np.isfinite(before_waits + after_waits)
-        draws = generator.integers(int(started.sum()), size=(_RESAMPLES, int(started.sum())))
-        before += before_waits[started][draws].mean(axis=1)
-        after += after_waits[started][draws].mean(axis=1)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        reductions = np.where(before > 0.0, 1.0 - after / before, 0.0)
-    users = sum(
-        int(np.isfinite(before_waits + after_waits).sum()) for before_waits, after_waits in waits
-    )
-    if users < 2:
-        return float("nan"), float("nan")
-    return resampled_ends(reductions, users)
 
 
 def _best_lies(runs: Sequence[Result]) -> dict[str, float | None]:
