@@ -178,8 +178,8 @@ def _header(path: Path) -> tuple[str, ...]:
     if absent:
         raise TraceError(
             f"{path} has no column {', '.join(absent)} in its first line; the line has "
-            f"{', '.join(name for name in names if name) or 'no names'}. Columns of dates are "
-            f"submitted instead of submitted_s, and started and ended instead of runtime_s"
+            f"{', '.join(name for name in names if name) or 'no names'}. If your times are dates, "
+            f"name their columns submitted, started and ended"
         )
     if len(set(names)) < len(names) or "" in names:
         raise TraceError(f"{path} has columns without a name or of the same name in its first line")
