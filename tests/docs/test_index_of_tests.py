@@ -1,4 +1,4 @@
-"""docs/contributing/testing.md indexes every test folder, and names existing files."""
+"""tests/index.md indexes every test folder, and names existing files."""
 
 import re
 from pathlib import Path
@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).parents[1]
-PAGE = (TESTS.parent / "docs/contributing/testing.md").read_text(encoding="utf-8")
-INDEX = PAGE.partition("## Index by behaviour")[2].partition("\n- ")[2]
+INDEX = (TESTS / "index.md").read_text(encoding="utf-8").partition("\n- ")[2]
 PATHS = sorted(set(re.findall(r"`([\w/.]+)`", INDEX)))
 
 

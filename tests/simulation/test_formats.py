@@ -146,7 +146,10 @@ def test_a_csv_round_trip_is_exact_to_the_microsecond(
         ("submitted_s,user,cpus", "has no column runtime_s in its first line"),
         ("submitted,user,cpus", "has no column runtime_s in its first line"),
         ("submitted,started,user,cpus", "has no column ended in its first line"),
-        ("user,start,cpus", "has no column .* the line has user, start, cpus. If your times are dates"),
+        (
+            "user,start,cpus",
+            "has no column .* the line has user, start, cpus. If your times are dates",
+        ),
         ("submitted_s,runtime_s,user,job", "has no column of a resource"),
         ("submitted_s,runtime_s,user,end", "not an amount by its name: end"),
         ("submitted_s,runtime_s,user,cpus,cpus", "without a name or of the same name"),
