@@ -4,7 +4,7 @@ import asyncio
 import http.client
 import socket
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -74,12 +74,22 @@ def test_only_requests_for_known_host_names_are_answered(
 
 
 class Transport(asyncio.Transport):
-    """Connection with a record of its end."""
+    """Connection with a record of what was sent, and of its end."""
 
-    aborted = False
+    aborted = closed = False
+    written = b""
 
     def abort(self) -> None:
         self.aborted = True
+
+    def write(self, data: bytes | bytearray | memoryview[Any]) -> None:
+        self.written += data
+
+    def close(self) -> None:
+        self.closed = True
+
+    def is_closing(self) -> bool:
+        return self.closed
 
 
 class Inner(asyncio.Protocol):
@@ -90,6 +100,32 @@ class Inner(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self.received += data
+
+
+def test_a_body_in_chunks_is_refused_before_its_chunks_are_read(running: Service) -> None:
+    begin = b"POST /metrics HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", port(running)), timeout=PATIENCE) as connection:
+        with suppress(ConnectionError):  # the service does not read the whole body
+            connection.sendall(begin + 100_000 * b"1\r\na\r\n")
+        assert connection.recv(100).startswith(b"HTTP/1.1 411 ")
+    assert scrape(running)["longshare_session_connected",] == 0.0
+
+
+def test_a_header_in_two_parts_announces_a_body_in_chunks() -> None:
+    begin, chunks = b"GET / HTTP/1.1\r\nTRANSFER-encoding", b": chunked\r\n\r\n1\r\na\r\n"
+    for cut in range(1, len(begin)):
+        inner, peer = Inner(), Transport()
+
+        async def one(cut: int = cut, inner: Inner = inner, peer: Transport = peer) -> None:
+            protocol: Any = Guard(lambda: lambda: inner)()
+            protocol.connection_made(peer)
+            protocol.data_received(begin[:cut])
+            protocol.data_received(begin[cut:] + chunks)
+
+        asyncio.run(one())
+        assert peer.written.startswith(b"HTTP/1.1 411 ")
+        assert peer.is_closing()
+        assert inner.received == begin[:cut]
 
 
 def test_silent_connections_end_silent_ones_only_and_make_no_protocol() -> None:
