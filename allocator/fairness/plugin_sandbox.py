@@ -191,6 +191,7 @@ _FLAG_NAMES = {"counts_tasks", "goes_by_shares", "moves_at_once", "queues", "per
 _RESERVED = {
     *(
         "attribute",
+        "begins_at_mean",
         "crossing",
         "elapsed",
         "faults",
@@ -201,7 +202,7 @@ _RESERVED = {
         "measure",
     ),
     *("new_ranking", "origin", "phase", "priority", "rank", "rate_of_use", "rebased_after"),
-    *("tau", "welcome"),
+    "tau",
 }
 """Attributes that an external class must not define, except the methods of its kind."""
 

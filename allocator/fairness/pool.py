@@ -98,7 +98,6 @@ class Pool(Generic[User]):
         self._rounds_keys = isinstance(policy, KeyPolicy) and not exact_ties
         self._forgets_held = exact_ties and policy.has_levels and policy.least > 0.0
         self._has_memory = policy.tau is not None
-        self._welcomes = type(policy).welcome is not Policy.welcome
         self._rebased_after = policy.rebased_after
         self._base = now
         """The time at which the policy's phases begin, in seconds."""
@@ -126,6 +125,10 @@ class Pool(Generic[User]):
         or has used resources. `count_users` updates this."""
         self._accrued_at = now
         """The time at which all accounts were last accrued, in seconds."""
+        self._summed_use = 0.0
+        """Sum of all users' accumulated use, each divided by its weight, at `_summed_at`."""
+        self._summed_at = -math.inf
+        """Time of the sum in seconds; −∞ if the sum is outdated."""
         self._changed: dict[User, Account] = {}
         """Accounts whose allocation has changed since they were last rated and ranked."""
         self._new_trajectories: set[User] = set()
@@ -446,13 +449,21 @@ class Pool(Generic[User]):
         return account.cumulative_at(self._clock.now) / account.weight
 
     def newcomers_use(self) -> float:
-        """Return the accumulated use, divided by its weight, with which a new user would begin."""
-        if not self._welcomes:
+        """Return the accumulated use, divided by its weight, with which a new user would begin.
+
+        Under policies with `begins_at_mean`, the first call at each time costs O(n).
+        """
+        if not self.policy.begins_at_mean or not self._accounts:
             return 0.0
-        self._accrue_all()
-        newcomer = Account(weight=1.0, settled_at=self._clock.now)
-        self.policy.welcome(newcomer, self._accounts.values())
-        return newcomer.cumulative
+        now = self._clock.now
+        if self._summed_at != now:
+            self.finish_rating()
+            for account in self._changed.values():
+                self._parameters.rate(account)
+            self._summed_at, self._summed_use = now, 0.0
+            for account in self._accounts.values():  # `sum` rounds otherwise in newer Pythons
+                self._summed_use += account.cumulative_at(now) / account.weight
+        return self._summed_use / len(self._accounts)
 
     def set_mean_use(self, user: User, shares: Mapping[str, float]) -> None:
         """Set a user's average shares in use by resource, for example as saved from a former pool.
@@ -482,10 +493,11 @@ class Pool(Generic[User]):
         account.set_debts(user, commitment)
         self._record(Pool.add, user, weight)
         self.finish_rating()
-        alone = self._parameters.counts_by_use and not self._welcomes
+        account.cumulative = self.newcomers_use() * weight
+        self._summed_use += account.cumulative / weight
+        alone = self._parameters.counts_by_use
         if not alone:
             self._accrue_all()
-            self.policy.welcome(account, self._accounts.values())
         self._accounts[user] = account
         self._parameters.reweigh(weight, 0.0)
         if self._meter is not None:
@@ -513,6 +525,7 @@ class Pool(Generic[User]):
             self._new_trajectories.discard(user)
         else:
             self._accrue_all()
+        self._summed_at = -math.inf
         del self._accounts[user]
         self._parameters.reweigh(0.0, account.weight)
 
@@ -528,6 +541,7 @@ class Pool(Generic[User]):
         self._record(Pool.set_weight, user, weight)
         self._accrue_all()
         self._parameters.reweigh(weight, account.weight)
+        self._summed_at = -math.inf
         account.weight = weight
 
     def set_commitment(
@@ -1212,5 +1226,8 @@ def restore_accumulated_use(
     restored = [accounts[user] for user in amounts]
     for account, amount in zip(restored, amounts.values(), strict=True):
         account.cumulative = amount
-    for user in newcomers:
-        pool.policy.welcome(accounts[user], restored)
+    if pool.policy.begins_at_mean and restored:
+        mean = sum(account.cumulative / account.weight for account in restored) / len(restored)
+        for user in newcomers:
+            accounts[user].cumulative = mean * accounts[user].weight
+    pool._summed_at = -math.inf  # noqa: SLF001 - of this module

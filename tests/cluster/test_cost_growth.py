@@ -32,6 +32,7 @@ POLICIES: dict[str, dict[str, object]] = {
     "drf": {},
     "sdrf": {"half_life": 60.0},
     "stsf": {"half_life": 60.0},
+    "karma": {},
 }
 AGENTS = 10
 FEW = 25

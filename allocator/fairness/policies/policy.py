@@ -2,7 +2,7 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Hashable
+from collections.abc import Hashable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, TypeVar
@@ -66,6 +66,9 @@ class Policy(BaseModel, ABC):
     has_levels: ClassVar[bool] = False
     """Whether the policy defines `level`, which treats priorities that differ only by rounding as
     equal."""
+    begins_at_mean: ClassVar[bool] = False
+    """Whether a new user begins with the mean accumulated use of the other users (`cumulative`
+    divided by the weight). If not, a new user begins with 0."""
     origin: ClassVar[Origin | None] = None
     """Source of an external policy. None: the policy comes with Longshare."""
 
@@ -116,14 +119,6 @@ class Policy(BaseModel, ABC):
         0 if the difference is negative.
         """
         return account.entitlement
-
-    def welcome(self, account: Account, others: Collection[Account]) -> None:
-        """Initialise the account of a new user; by default the account does not change.
-
-        Args:
-            account: The new user's account.
-            others: Accounts of all other users, whose commitments are moved forward to now.
-        """
 
     def rate_of_use(self, account: Account) -> float:  # noqa: ARG002 - overridden
         """Return the growth per second of the account's `cumulative`, for example the share.

@@ -1,12 +1,9 @@
 """Karma: most credits first, above a guarantee; users earn credits by using little."""
 
-from collections.abc import Collection
 from typing import Annotated, ClassVar
 
 from pydantic import Field
-from typing_extensions import override
 
-from allocator.fairness.account import Account
 from allocator.fairness.policies.dynamic_mmf import DynamicMmf
 
 
@@ -24,13 +21,8 @@ class Karma(DynamicMmf):
     """
 
     name: ClassVar[str] = "karma"
+    begins_at_mean: ClassVar[bool] = True
 
     alpha: Annotated[float, Field(ge=0.0, le=1.0)] = 0.5
     """Guaranteed fraction of a user's fair share, whatever the user has used before. The published
     code calls the rest of the share public."""
-
-    @override
-    def welcome(self, account: Account, others: Collection[Account]) -> None:
-        if others:
-            mean = sum(member.cumulative / member.weight for member in others) / len(others)
-            account.cumulative = mean * account.weight
