@@ -16,12 +16,9 @@ from setuptools.command.build_ext import build_ext
 COMPILED = ("allocator/cluster", "allocator/fairness", "allocator/users")
 """Packages whose modules are compiled."""
 _MESOS_TEXT = "reads text of Mesos's messages, which is bytes if it is not UTF-8"
-_REPLACED = "tests replace its allocators by references"
 _ADAPTER = "interpreted adapters derive from its classes"
 INTERPRETED = {
     "allocator/cluster/agents/placement_constraints.py": _MESOS_TEXT,
-    "allocator/cluster/allocation/allocator.py": _REPLACED,
-    "allocator/cluster/engine/allocation_cycle.py": _REPLACED,
     "allocator/cluster/frameworks/subscription.py": _MESOS_TEXT,
     "allocator/fairness/machines.py": "its objects are copied with all that they refer to",
     "allocator/fairness/plugin_sandbox.py": "creates classes inside functions",
@@ -51,7 +48,7 @@ def extensions() -> list[Extension]:
 
     translated: list[Extension] = mypycify(
         ["--config-file", "pyproject.toml", *compiled_modules()],
-        opt_level=os.environ.get("LONGSHARE_OPTIMIZATION", "1"),
+        opt_level=os.environ.get("LONGSHARE_OPTIMIZATION", "3"),
         debug_level="0",
         multi_file=True,  # several processors can compile, and a compiler needs little memory
         group_name="longshare",

@@ -16,6 +16,7 @@ from allocator.cluster.allocation import Allocator
 from allocator.cluster.allocation.bulk_allocation import BulkAllocator, BulkPlan
 from allocator.cluster.allocation.sorter_view import SorterView
 from allocator.cluster.engine import Engine
+from allocator.cluster.engine.allocation_cycle import AllocationCycle
 from allocator.cluster.frameworks.framework import Client
 from allocator.cluster.settings import EngineSettings
 from allocator.contract import allocator_pb2 as contract
@@ -100,7 +101,7 @@ def dealt(made: EngineSettings, snapshot: contract.Snapshot) -> list[Stage]:
             stages.append(Stage(task_needs, given))
             return done
 
-    with patch("allocator.cluster.allocation.allocator.BulkAllocator", Told):
+    with patch.object(Allocator, "bulk_allocator", Told):
         Engine(made).restore(OPTIONS, snapshot)
     return stages
 
@@ -128,7 +129,7 @@ def one_by_one(
                 yield
             return 0
 
-    with patch("allocator.cluster.engine.allocation_cycle.Allocator", Plain):
+    with patch.object(AllocationCycle, "allocator", Plain):
         Engine(made).restore(OPTIONS, snapshot)
     return given
 

@@ -20,6 +20,7 @@ from allocator.cluster.allocation.sorter_view import (
     SorterView,
 )
 from allocator.cluster.engine import Engine
+from allocator.cluster.engine.allocation_cycle import AllocationCycle
 from allocator.cluster.frameworks.framework import Client
 from allocator.cluster.settings import EngineSettings
 from allocator.cluster.state import Cluster
@@ -65,7 +66,7 @@ def known(seed: int) -> Cluster:
             yield
             return 0
 
-    with patch("allocator.cluster.engine.allocation_cycle.Allocator", Kept):
+    with patch.object(AllocationCycle, "allocator", Kept):
         Engine(EngineSettings(policies.create("drf", {}))).restore(contract.Options(), snapshot)
     return kept[-1]
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from typing_extensions import override
 
 from allocator.cluster.engine import Engine
+from allocator.cluster.engine.allocation_cycle import AllocationCycle
 from allocator.cluster.input.limits import Limits
 from allocator.cluster.settings import EngineSettings
 from allocator.contract import allocator_pb2 as contract
@@ -277,7 +278,7 @@ def told(decisions: contract.Decisions) -> str:
 
 @contextmanager
 def one_by_one() -> Iterator[None]:
-    with patch("allocator.cluster.engine.allocation_cycle.Allocator", OneByOne):
+    with patch.object(AllocationCycle, "allocator", OneByOne):
         yield
 
 

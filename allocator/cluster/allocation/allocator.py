@@ -8,6 +8,7 @@ a `SorterView`.
 """
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 from allocator.cluster.agents.agent import Agent
 from allocator.cluster.allocation.bulk_allocation import BulkAllocator
@@ -18,6 +19,7 @@ from allocator.cluster.allocation.quota_stage import QuotaStage
 from allocator.cluster.allocation.sorter_view import RoleTreeIterator, SorterView
 from allocator.cluster.backfill.choosing import choose, fits
 from allocator.cluster.state import Cluster
+from allocator.compilation import mypyc_attr
 from allocator.contract import allocator_pb2 as contract
 from allocator.cooperative import Cooperative
 
@@ -26,6 +28,7 @@ _AGENTS_A_STEP = 50
 resources."""
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Allocator:
     """Allocates the resources of one cluster in cycles and records the allocations.
 
@@ -33,6 +36,9 @@ class Allocator:
     whatever the number of tasks. For each agent, the cycle stops visiting clients when no client
     can be allocated more. An agent that every client has declined costs O(1).
     """
+
+    bulk_allocator: ClassVar[type[BulkAllocator]] = BulkAllocator
+    """The class that allocates groups of identical agents."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -131,7 +137,7 @@ class Allocator:
                         yield
                     fair_shares.serve(agent, self._apply_hold(agent, allowed, index, fair_shares))
             return
-        bulk = BulkAllocator(self._filters, builder, index, roles, limit)
+        bulk = self.bulk_allocator(self._filters, builder, index, roles, limit)
         bulk_threshold = self._cluster.whole_from
         for group in (yield from bulk.group_agents(agents, may_use, bulk_threshold)):
             is_bulk = len(group.agents) >= bulk_threshold

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from random import Random
+from typing import ClassVar
 
 from allocator.cluster.allocation import Allocator
 from allocator.cluster.input.quarantine import describe_error
@@ -18,6 +19,9 @@ class AllocationCycle:
         seed: Seed of the random order in which a cycle visits agents.
     """
 
+    allocator: ClassVar[type[Allocator]] = Allocator
+    """The class that allocates the resources of a cluster."""
+
     def __init__(self, cluster: Cluster, seed: int) -> None:
         self._random = Random(seed)  # noqa: S311 - order of agents, not a secret
         self._before: Sequence[Callable[[], None]] = ()
@@ -27,7 +31,7 @@ class AllocationCycle:
     def set_cluster(self, cluster: Cluster) -> None:
         """Use another cluster, built from a snapshot, for all later cycles."""
         self._cluster = cluster
-        self._allocator = Allocator(cluster)
+        self._allocator = self.allocator(cluster)
 
     def watch(
         self,
