@@ -57,8 +57,8 @@ class PlainFilters:
 def test_offer_filters_exclude_exactly_what_a_plain_list_excludes(
     history: list[tuple[object, ...]], few: int
 ) -> None:
-    """The limits of slots, filters and instants before a clean-up are varied."""
-    with mock.patch.multiple(filters_, _FEW=few, _MANY=few):
+    """The limits of slots, filters and instants before a clean-up or an index are varied."""
+    with mock.patch.multiple(filters_, _FEW=few, _MANY=few, _INDEXED=few):
         compare(history)
 
 
@@ -292,7 +292,16 @@ def test_a_filter_without_readable_refuse_seconds_lasts_five_seconds() -> None:
     assert flaw is not None
 
 
-def test_beyond_the_limit_a_client_loses_its_filter_on_the_agent_that_ends_first() -> None:
+@pytest.mark.parametrize("indexed", [4, 64])
+def test_beyond_the_limit_a_client_loses_its_filter_on_the_agent_that_ends_first(
+    indexed: int,
+) -> None:
+    """The agent's filters are indexed by client, or are too few for an index."""
+    with mock.patch.object(filters_, "_INDEXED", indexed):
+        compare_surplus()
+
+
+def compare_surplus() -> None:
     filters = OfferFilters(most=16)
     some, other = CLIENTS[:2]
     amounts = [parse_total(resources(f"cpus:{n + 1};mem:{1000 - n}")) for n in range(40)]
@@ -312,4 +321,19 @@ def test_beyond_the_limit_a_client_loses_its_filter_on_the_agent_that_ends_first
     assert filters.count(some) == 16, "a longer filter replaces the filter of equal resources"
     filters.expire(3000)
     assert not filters._by_agent
+    assert not filters._by_slot
     assert not filters._due
+
+
+@pytest.mark.parametrize("indexed", [1, 64])
+def test_of_filters_that_end_together_the_filter_of_the_resources_declined_first_is_dropped(
+    indexed: int,
+) -> None:
+    with mock.patch.object(filters_, "_INDEXED", indexed):
+        filters, own = OfferFilters(most=2), CLIENTS[3]
+        bags = [parse_total(resources(f"cpus:{n};mem:{9 - n}")) for n in range(3)]
+        for client, bag in zip(CLIENTS, (bags[2], bags[0], bags[1]), strict=False):
+            filters.add(client, "s1", bag, 5)
+        for bag in (bags[1], bags[0], bags[2]):
+            filters.add(own, "s1", bag, 5)
+    assert [filters.refuses(own, "s1", bag) for bag in bags] == [True, True, False]

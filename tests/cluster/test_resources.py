@@ -41,6 +41,10 @@ def test_ranges_behave_like_sets_of_numbers(a: set[int], b: set[int]) -> None:
     assert ranges.difference(intervals(a), intervals(b)) == intervals(a - b)
     assert ranges.contains(intervals(a), intervals(b)) == (b <= a)
     assert ranges.contains(intervals(a | b), intervals(b))
+    masks = ranges.mask(intervals(a)), ranges.mask(intervals(b))
+    assert [mask is None for mask in masks] == [not a, not b]
+    if masks[0] is not None and masks[1] is not None:
+        assert ranges.mask_contains(masks[0], masks[1]) == (b <= a)
     assert ranges.size(intervals(a)) == len(a)
 
 
@@ -74,6 +78,17 @@ def test_addition_and_subtraction_are_inverse(a: Resources, b: Resources) -> Non
     assert without_ports in total
     assert a + NOTHING == a
     assert a - a == NOTHING
+
+
+def test_a_set_that_spans_more_than_all_ports_has_no_mask() -> None:
+    assert ranges.mask(((5, 65540),)) is not None
+    assert ranges.mask(((5, 5), (65541, 65541))) is None
+    wide, part = (
+        parse_total(resources(f"ports:[{p}]")) for p in ("1-1,7-7,99999-99999", "1-1,7-7")
+    )
+    assert part in wide
+    assert wide not in part
+    assert wide in parse_total(resources("ports:[1-7,99999-99999]"))
 
 
 @given(bags, bags)

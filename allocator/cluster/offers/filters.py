@@ -8,7 +8,7 @@ number: its end for one client. See Mesos semantics, §3.7.
 import heapq
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from itertools import count
 
@@ -27,6 +27,8 @@ LONGEST_REFUSAL = 365 * 86400.0
 _FEW = 64
 """Number of abandoned slots, in addition to the slots in use, at which abandoned filters are
 removed. More slots would make client masks long."""
+_INDEXED = 64
+"""Number of different declined resources on an agent above which they are indexed by client."""
 _MANY = 1000
 """Number of abandoned filters at which they are removed, if they are more than those in force.
 Also the slack for outdated instants in the heap."""
@@ -69,6 +71,8 @@ class _Declined:
 
     agent: str
     resources: Resources
+    number: int
+    """Entries are numbered in the order of their creation."""
     until: dict[int, int] = field(default_factory=dict)
     """slot of a client → last instant of its filter in nanoseconds"""
     mask: int = 0
@@ -87,8 +91,9 @@ class OfferFilters:
     cheap. The old slot is then *abandoned*: its filters no longer count, and are removed later,
     when there are many.
 
-    Costs: `add` is O(log n) in the number of different filter ends, and O(different declined
-    resources on the agent) beyond a limit. `declining_clients` and `refuses` always are the latter.
+    Costs: `add` is O(log n) in the number of different filter ends. `declining_clients` is
+    O(different declined resources on the agent). `refuses` and the limit on a client's filters are
+    O(`_INDEXED` + filters of the client on the agent).
 
     Args:
         most: Maximum number of a client's filters on one agent. Beyond the limit, the filter that
@@ -98,6 +103,10 @@ class OfferFilters:
     def __init__(self, most: int = 0) -> None:
         self._most = most
         self._by_agent: dict[str, dict[object, _Declined]] = {}
+        self._by_slot: dict[str, dict[int, dict[_Declined, None]]] = {}
+        """agent → slot → entries that contain the slot, for agents with many entries. An index of
+        all agents would double the memory of the filters."""
+        self._numbers = count()
         self._slots: dict[Client, int] = {}
         self._counts: dict[int, int] = {}
         """slot in use → number of filters"""
@@ -171,12 +180,14 @@ class OfferFilters:
         entries = self._by_agent.setdefault(agent, {})
         entry = entries.get(refused.key)
         if entry is None:
-            entry = entries[refused.key] = _Declined(agent, refused)
+            entry = entries[refused.key] = _Declined(agent, refused, next(self._numbers))
         slot = self.slot(client)
         known = entry.until.get(slot)
         if known is None:
             entry.mask |= 1 << slot
             self._counts[slot] += 1
+            if agent in self._by_slot or len(entries) > _INDEXED:
+                self._add_to_index(entry, slot)
         if left_over:
             entry.left_over |= 1 << slot
         elif entry.left_over:
@@ -186,18 +197,45 @@ class OfferFilters:
         if entry.due is None or until_ns < entry.due:
             self._schedule_check(entry, until_ns)
         if 0 < self._most < len(entries) and known is None:
-            self._drop_surplus(entries, slot)
+            self._drop_surplus(agent, slot)
 
-    def _drop_surplus(self, entries: dict[object, _Declined], slot: int) -> None:
+    def _add_to_index(self, entry: _Declined, slot: int) -> None:
+        """Add a new filter to the index of an agent with many entries.
+
+        Args:
+            entry: The declined resources.
+            slot: The bit number of the declining client.
+        """
+        index = self._by_slot.get(entry.agent)
+        if index is None:
+            index = self._by_slot[entry.agent] = {}
+            for known in self._by_agent[entry.agent].values():
+                for client in known.until:
+                    index.setdefault(client, {})[known] = None
+        index.setdefault(slot, {})[entry] = None
+
+    def _entries_of(self, agent: str, slot: int) -> Collection[_Declined]:
+        """Return the entries of an agent that contain a slot.
+
+        Args:
+            agent: An agent with filters.
+            slot: A client's bit number.
+        """
+        index = self._by_slot.get(agent)
+        if index is not None:
+            return index.get(slot, ())
+        return [entry for entry in self._by_agent[agent].values() if slot in entry.until]
+
+    def _drop_surplus(self, agent: str, slot: int) -> None:
         """Drop a client's filter that ends first, if the client has too many on one agent.
 
         Args:
-            entries: The agent's declined resources.
+            agent: The agent's ID.
             slot: The client's bit number.
         """
-        own = [entry for entry in entries.values() if slot in entry.until]
+        own = self._entries_of(agent, slot)
         if len(own) > self._most:
-            first = min(own, key=lambda entry: entry.until[slot])
+            first = min(own, key=lambda entry: (entry.until[slot], entry.number))
             self._remove(first, slot)
             if not first.until:
                 self._forget(first)
@@ -228,31 +266,27 @@ class OfferFilters:
 
     def has_filter(self, client: Client, agent: str) -> bool:
         """Return whether a client has a filter in force on an agent, for any resources."""
-        entries = self._by_agent.get(agent)
-        if entries is None or not self.count(client):
+        if agent not in self._by_agent or not self.count(client):
             return False
-        slot = self._slots[client]
-        return any(slot in entry.until for entry in entries.values())
+        return bool(self._entries_of(agent, self._slots[client]))
 
     def refuses(self, client: Client, agent: str, offer: Resources) -> bool:
         """Return whether a client declines an offer: a filter contains the whole offer."""
-        entries = self._by_agent.get(agent)
-        if entries is None or not self.count(client):
+        if agent not in self._by_agent or not self.count(client):
             return False
-        slot = self._slots[client]
-        return any(offer in e.resources for e in entries.values() if slot in e.until)
+        own = self._entries_of(agent, self._slots[client])
+        return any(offer in entry.resources for entry in own)
 
     def refused_until(self, client: Client, agent: str, offer: Resources) -> int | None:
         """Return the last instant, in nanoseconds, at which a client's filters decline an offer.
 
         Returns None if no filter of the client contains the whole offer.
         """
-        entries = self._by_agent.get(agent)
         slot = self._slots.get(client)
-        if entries is None or slot is None:
+        if agent not in self._by_agent or slot is None:
             return None
-        ends = (e.until[slot] for e in entries.values() if slot in e.until and offer in e.resources)
-        return max(ends, default=None)
+        own = self._entries_of(agent, slot)
+        return max((entry.until[slot] for entry in own if offer in entry.resources), default=None)
 
     def left_over(self, client: Client, agent: str, offer: Resources) -> bool:
         """Return whether a client would decline an offer only because of earlier accepted offers.
@@ -268,8 +302,8 @@ class OfferFilters:
         slot = self._slots[client]
         return all(
             entry.left_over >> slot & 1
-            for entry in self._by_agent[agent].values()
-            if slot in entry.until and offer in entry.resources
+            for entry in self._entries_of(agent, slot)
+            if offer in entry.resources
         )
 
     def expire(self, now_ns: int) -> list[str]:
@@ -329,6 +363,11 @@ class OfferFilters:
         """
         del entry.until[slot]
         entry.mask &= ~(1 << slot)
+        index = self._by_slot.get(entry.agent)
+        if index is not None:
+            del index[slot][entry]
+            if not index[slot]:
+                del index[slot]
         if entry.left_over:
             entry.left_over &= ~(1 << slot)
         if slot in self._counts:
@@ -371,6 +410,8 @@ class OfferFilters:
         self._cancel_check(entry)
         entries = self._by_agent[entry.agent]
         del entries[entry.resources.key]
+        if len(entries) <= _INDEXED // 2:  # less than for a new index: it is not created often
+            self._by_slot.pop(entry.agent, None)
         if not entries:
             del self._by_agent[entry.agent]
 

@@ -69,9 +69,18 @@ class Resources(Mapping[Kind, Amount]):
             return item in self._amounts
         if item is self:
             return True
-        if item.fragmented and not self.quantities.contains(item.quantities):
-            return False  # Lists of intervals are long; sizes are cached.
-        return contains(self._amounts, item)
+        if not item.fragmented:
+            return contains(self._amounts, item)
+        masks = self.masks
+        for kind, mask in item.masks.items():
+            if kind in masks and not ranges.mask_contains(masks[kind], mask):
+                return False
+        for kind, amount in item.items():
+            if not (kind in masks and kind in item.masks):
+                present = self._amounts.get(kind)
+                if present is not amount and (present is None or not covers(present, amount)):
+                    return False
+        return True
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Resources) and self._amounts == other._amounts
@@ -114,6 +123,16 @@ class Resources(Mapping[Kind, Amount]):
             if isinstance(amount, tuple) and len(amount) > 1:
                 return True
         return False
+
+    @lazily
+    def masks(self) -> dict[Kind, tuple[int, int]]:
+        """Lists of intervals as bit masks, which are compared faster (see `ranges.mask`)."""
+        masks = {}
+        for kind, amount in self._amounts.items():
+            mask = ranges.mask(amount) if isinstance(amount, tuple) else None
+            if mask is not None:
+                masks[kind] = mask
+        return masks
 
     @lazily
     def key(self) -> frozenset[tuple[Kind, Amount]]:

@@ -5,6 +5,8 @@ from itertools import pairwise
 from typing import TypeAlias
 
 Ranges: TypeAlias = tuple[tuple[int, int], ...]
+_LONGEST_MASK = 65536
+"""Maximum number of bits of a mask: the number of ports of a machine."""
 
 
 def coalesced(intervals: Iterable[tuple[int, int]]) -> Ranges:
@@ -78,6 +80,26 @@ def first(a: Ranges, count: int) -> Ranges:
 def size(a: Ranges) -> int:
     """Return the number of integers in a set."""
     return sum(end - begin + 1 for begin, end in a)
+
+
+def mask(a: Ranges) -> tuple[int, int] | None:
+    """Return a set of integers as a bit mask, and the integer of its bit 0.
+
+    The result is None for an empty set, and for a set whose mask would be too long.
+    """
+    if not a or a[-1][1] - a[0][0] >= _LONGEST_MASK:
+        return None
+    bits, base = 0, a[0][0]
+    for begin, end in a:
+        bits |= ((2 << end - begin) - 1) << begin - base
+    return bits, base
+
+
+def mask_contains(a: tuple[int, int], b: tuple[int, int]) -> bool:
+    """Return whether the set of the first mask has all integers of the second."""
+    (bits, base), (part, part_base) = a, b
+    distance = part_base - base
+    return 0 <= distance < _LONGEST_MASK and part << distance | bits == bits
 
 
 def _joined(ordered: Iterable[tuple[int, int]]) -> Ranges:
