@@ -142,9 +142,10 @@ class Framework:
         """
         if available.ordinary:
             return available
-        return available.where(
-            lambda kind: kind.offerable_to(role) and self.lacking_for(kind) is None
-        )
+        offerable = available.offerable_to(role)
+        if not offerable.restricted:
+            return offerable
+        return offerable.where(lambda kind: self.lacking_for(kind) is None)
 
     def lacking_for(self, kind: Kind) -> MissingCapability | None:
         """Return the capability that a resource kind requires but the framework lacks, or None."""
