@@ -65,8 +65,9 @@ class Allocator:
         if quotas:
             quota_stage = QuotaStage(builder, index, roles)
             for agent in open_agents:
-                eligible = index.candidates & ~index.excluded_from(agent.id)
-                quota_stage.serve(agent, limit.without(eligible))
+                quota_stage.serve(
+                    agent, limit.without(self._may_use(agent, quota_stage.guaranteed))
+                )
                 yield
         yield from self._fair_shares(open_agents, builder, index, roles, limit)
         builder.sorter.commit()
@@ -118,20 +119,9 @@ class Allocator:
         guaranteed = () if builder.headroom.divisible else [role for role, _ in quotas.items()]
         shared = index.unguaranteed(guaranteed)
 
-        def may_use(agent: Agent) -> ClientMask:
-            allowed = shared & ~index.excluded_from(agent.id)
-            available = agent.available
-            allowed &= ~self._filters.declining_clients(agent.id, available, allowed)
-            if not available.reservations:
-                return allowed
-            # Clients without a reservation may decline all that they can be offered.
-            unreserved = allowed & ~index.reserved_for(available.reservations)
-            declining = self._filters.declining_clients(agent.id, available.unreserved, unreserved)
-            return allowed & ~declining
-
         if not self._bulk_allowed(agents, roles):
             for number, agent in enumerate(agents):
-                allowed = limit.without(may_use(agent))
+                allowed = limit.without(self._may_use(agent, shared))
                 if allowed:
                     if number:
                         yield
@@ -139,7 +129,10 @@ class Allocator:
             return
         bulk = self.bulk_allocator(self._filters, builder, index, roles, limit)
         bulk_threshold = self._cluster.whole_from
-        for group in (yield from bulk.group_agents(agents, may_use, bulk_threshold)):
+        groups = bulk.group_agents(
+            agents, lambda agent: self._may_use(agent, shared), bulk_threshold
+        )
+        for group in (yield from groups):
             is_bulk = len(group.agents) >= bulk_threshold
             placements = (yield from bulk.allocate_group(group)) if is_bulk else {}
             for agent, eligible in zip(group.agents, group.eligible, strict=True):
@@ -147,6 +140,16 @@ class Allocator:
                 if allowed or tasks:
                     fair_shares.serve(agent, allowed, tasks)
                     yield
+
+    def _may_use(self, agent: Agent, clients: ClientMask) -> ClientMask:
+        """Return the clients, among given ones, that may use an agent and do not decline all of it.
+
+        Args:
+            agent: An agent with available resources.
+            clients: Clients that want offers.
+        """
+        allowed = clients & ~self._index.excluded_from(agent.id)
+        return allowed & ~self._filters.declining_clients(agent.id, agent.available, allowed)
 
     def _bulk_allowed(self, agents: Sequence[Agent], roles: RoleTreeIterator) -> bool:
         """Return whether a cycle over these agents may use bulk allocation.

@@ -115,6 +115,8 @@ class ClientIndex:
         self.by_role: dict[str, ClientMask] = {}
         self.by_framework: dict[str, ClientMask] = {}
         """Clients that want offers, by the ID of their framework."""
+        self.by_names: dict[frozenset[str], ClientMask] = {}
+        """Clients with a demand that an agent may meet, by the names of the resources in it."""
         self.client = dict[ClientMask, Client]()
         """The client that each bit represents."""
         self.bit = dict[Client, ClientMask]()
@@ -261,6 +263,7 @@ class ClientIndex:
             yield self._by_constraint, facts.constraint
         if facts.demand is not None:
             yield self._by_demand, facts.demand
+            yield self.by_names, frozenset(facts.demand)
         for table, needs in self._needs(facts):
             for name, amount in needs.items():
                 yield table.needing.setdefault(name, {}), amount

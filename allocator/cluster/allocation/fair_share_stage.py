@@ -97,6 +97,7 @@ class FairShareStage:
             placed: Tasks that bulk allocation placed on this agent; they are included in the
                 offers.
         """
+        allowed &= ~self._builder.declining(agent, allowed, self._index)
         if not placed and self._offer_whole(agent, allowed):
             return
         state = _AgentAllocation(agent, allowed, _divisible(agent))
@@ -429,10 +430,12 @@ class FairShareStage:
         def tasks(number: int) -> Resources:
             return special + builder.cut(agent, task.needs, number)
 
+        if limit < 2 or not builder.wanted(agent, client, tasks(limit)):
+            return NOTHING
         number = 2 + bisect_left(
-            range(2, limit + 1), True, key=lambda count: builder.wanted(agent, client, tasks(count))
+            range(2, limit), True, key=lambda count: builder.wanted(agent, client, tasks(count))
         )
-        return tasks(number) if number <= limit else NOTHING
+        return tasks(number)
 
 
 def _divisible(agent: Agent) -> dict[str, int]:

@@ -1,6 +1,6 @@
 """Builds the offers of one allocation cycle, and limits a framework's outstanding offers."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from allocator.cluster.agents.agent import Agent
 from allocator.cluster.allocation.client_index import ClientIndex, ClientMask
@@ -103,6 +103,11 @@ def reaches_limit(quantities: Quantities, limit: Mapping[str, float]) -> bool:
     return any(amount >= limit.get(name, amount + 1) for name, amount in quantities.items())
 
 
+_LARGE_GROUP = 16
+"""Number of clients from which a group is examined by masks, instead of client by client."""
+_MANY_KINDS = 16
+"""Agents with more kinds of free resources are seldom alike. What remains of them is not cached,
+because it would fill the memory: each allocation has a remainder with all these kinds."""
 _NO_QUOTAS = Headroom({}, {}, Quantities())
 """Headroom of a cluster without quotas; all builders share this object and no builder changes
 it."""
@@ -156,6 +161,29 @@ class OfferBuilder:
             and self._reaches(client, share)
             and not self._cluster.filters.refuses(client, agent.id, share)
         )
+
+    def declining(
+        self, agent: Agent, clients: ClientMask, index: ClientIndex, *, tasks: bool = True
+    ) -> ClientMask:
+        """Return clients that decline all of an agent that they can be allocated.
+
+        Their filters need not contain all available resources, because a client is only allocated
+        what its tasks need, and what is reserved for its role. Groups of few clients are left out:
+        `wanted` examines these clients one by one.
+
+        Args:
+            agent: The agent that would be offered.
+            clients: The clients to examine. Clients that decline all available resources are
+                known already.
+            index: All clients that want offers.
+            tasks: Whether clients with a known demand are allocated only what their tasks need.
+        """
+        filters, declining = self._cluster.filters, 0
+        if filters.on(agent.id) and clients.bit_count() >= _LARGE_GROUP:
+            for group, part in _largest_offers(agent.available, clients, index, tasks=tasks):
+                if part is not agent.available:
+                    declining |= filters.declining_clients(agent.id, part, group & ~declining)
+        return declining
 
     def hopeless(
         self, agent: Agent, index: ClientIndex, client: Client | None = None
@@ -351,6 +379,8 @@ class OfferBuilder:
         available = agent.available
         if available is share:
             return NOTHING
+        if len(available) > _MANY_KINDS:
+            return available - share
         key = id(available), id(share)
         known = self._remainders.get(key)
         if known is None:
@@ -377,6 +407,41 @@ class OfferBuilder:
         return self.framework(client).min_allocatable.get(
             client.role, self._cluster.rules.min_allocatable
         )
+
+
+def _largest_offers(
+    free: Resources, clients: ClientMask, index: ClientIndex, *, tasks: bool
+) -> Iterator[tuple[ClientMask, Resources]]:
+    """Yield large groups of clients, with resources that contain each possible offer to them.
+
+    Args:
+        free: The available resources of an agent.
+        clients: The clients to group.
+        index: All clients that want offers.
+        tasks: Whether clients with a known demand are offered only what their tasks need.
+    """
+    reserving = clients & index.reserved_for(free.reservations)
+    groups = [(clients & ~reserving, free.unreserved)]
+    if reserving:
+        groups += [
+            (clients & index.reserved_for([top]), free.offerable_below(top))
+            for top in {top_level(role) for role in free.reservations}
+        ]
+    for group, part in groups:
+        if group.bit_count() < _LARGE_GROUP:
+            continue
+        for names, alike in index.by_names.items() if tasks else ():
+            if (group & alike).bit_count() >= _LARGE_GROUP:
+                yield (
+                    group & alike,
+                    part.where(
+                        lambda kind, names=names: (
+                            not kind.plain  # type: ignore[misc]
+                            or (kind.whole is None and kind.name in names)
+                        )
+                    ),
+                )
+        yield group, part
 
 
 def _fewest(needs: Needs, minimum: Quantities) -> int:

@@ -15,16 +15,16 @@ class QuotaStage:
         self._builder = builder
         self._index = index
         self._roles = roles
-        self._guaranteed = sum(index.by_role.get(role, 0) for role, _ in builder.quotas.items())
+        self.guaranteed = sum(index.by_role.get(role, 0) for role, _ in builder.quotas.items())
 
     def serve(self, agent: Agent, eligible: ClientMask) -> None:
         """Allocate an agent's resources towards the unmet guarantees of eligible clients' roles.
 
         Args:
             agent: The agent to allocate.
-            eligible: Clients that may be allocated the agent.
+            eligible: Clients in `guaranteed` that may be allocated the agent.
         """
-        remaining = self._guaranteed & eligible
+        remaining = eligible & ~self._builder.declining(agent, eligible, self._index, tasks=False)
         if remaining & self._index.choosy:
             remaining &= ~self._builder.hopeless(agent, self._index)[0]
         while remaining and agent.available:

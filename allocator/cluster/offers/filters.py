@@ -256,6 +256,10 @@ class OfferFilters:
                 remaining &= ~entry.mask
         return among & ~remaining
 
+    def on(self, agent: str) -> bool:
+        """Return whether there are filters on an agent, of any client."""
+        return agent in self._by_agent
+
     def declined_on(self, agent: str) -> Iterator[tuple[int, Resources]]:
         """Iterate over an agent's declined resources: pairs of declining clients and resources.
 
