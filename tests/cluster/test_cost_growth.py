@@ -22,7 +22,15 @@ from allocator.users.memory import Boost
 from allocator.users.pools import LOOK
 from allocator.users.settings import UserSettings
 from allocator.users.weights import Weights
-from tests.cluster.master_side import SECOND, START_NS, MasterSide, agent_call, resources
+from tests.cluster.master_side import (
+    SECOND,
+    START_NS,
+    MasterSide,
+    Offered,
+    agent_call,
+    resource,
+    resources,
+)
 from tests.cluster.test_entitlements import running
 from tests.cluster.test_hopeless_clients import with_minimums
 from tests.cluster.test_placements import info
@@ -44,6 +52,8 @@ Cost in proportion has a ratio of 2, quadratic cost a ratio of 4.
 Work: TypeAlias = Callable[[], object]
 Case: TypeAlias = Callable[[str, int], Work]
 CASES: dict[str, Case] = {}
+CALLS_FOR_ONE = 25
+"""Largest permitted number of calls for one filter, or for one quota, in an event."""
 
 
 def case(make: Case) -> Case:
@@ -337,46 +347,146 @@ def bag_with_ports(ports: Iterable[int]) -> Resources:
     return parse_total(resources(f"cpus:4;mem:64;ports:[{value}]"))
 
 
+def cost_of_an_event(made: MasterSide, offer: Offered) -> int:
+    """Return the cost of an event in which an offer is recovered and made again."""
+    back = contract.RecoverResources(
+        framework_id=offer.framework, agent_id=offer.agent, resources=offer.messages
+    )
+
+    def work() -> None:
+        assert {again.framework for again in made.send(back)} == {offer.framework}
+
+    work()  # examines new clients
+    return counted(work)
+
+
+def beside(
+    total: str, roles: Sequence[str], declined: Callable[[int], Resources], demand: str = ""
+) -> tuple[MasterSide, Offered]:
+    """Return a cluster in which many roles decline an agent, and the offer of the agent to `f`.
+
+    Args:
+        total: The agent's resources.
+        roles: The roles of another framework.
+        declined: Returns the resources that a role, given by its place in the list, declines.
+        demand: Demand of one task of these roles; empty: unknown.
+    """
+    made = MasterSide("drf", {})
+    made.add_framework("f", "r")
+    (offer,) = made.send(agent_call("s", total))
+    filters = made.engine._cluster.filters
+    for place, role in enumerate(roles):
+        client = Client(role, "other")
+        filters.add(client, "s", declined(place), made.now_ns + 3600 * SECOND)
+    labels = {"demand": demand} if demand else {}
+    data = info("other", roles, labels)
+    made.send(contract.AddFramework(framework_id="other", info=data, active=True))
+    return made, offer
+
+
+def numbered(number: int, parent: str = "") -> list[str]:
+    return [f"{parent}o{n}" for n in range(number)]
+
+
+def without_port(missing: int) -> Resources:
+    return bag_with_ports(
+        port for port in (*range(1, 202, 2), *range(301, 400, 2)) if port != missing
+    )
+
+
 def test_filters_of_suppressed_roles_cost_other_events_nothing() -> None:
     def cost(roles: int) -> int:
-        made = MasterSide("drf", {})
-        made.add_framework("f", "r")
-        made.add_framework("other", *(f"o{n}" for n in range(roles)))
+        total = "cpus:4;mem:64;ports:[1-201]"
+        made, offer = beside(total, numbered(roles), lambda place: without_port(3 + 2 * place))
         made.send(contract.SuppressOffers(framework_id="other"))
-        (offer,) = made.send(agent_call("s", "cpus:4;mem:64;ports:[1-201]"))
-        filters = made.engine._cluster.filters
-        for n in range(roles):
-            declined = bag_with_ports(port for port in range(1, 202, 2) if port != 3 + 2 * n)
-            filters.add(Client(f"o{n}", "other"), "s", declined, made.now_ns + 3600 * SECOND)
-        back = contract.RecoverResources(framework_id="f", agent_id="s", resources=offer.messages)
-
-        def work() -> None:
-            assert made.send(back)
-
-        return counted(work)
+        return cost_of_an_event(made, offer)
 
     cost(4)  # fills the caches
     assert cost(80) <= cost(20) + 5
 
 
-def test_roles_that_declined_all_but_a_reservation_cost_other_events_nothing() -> None:
+def test_filters_of_roles_that_want_offers_cost_other_events_in_proportion() -> None:
+    """Each role declines what its tasks need, but not all ports. Other roles share no filter."""
+
+    def cost(roles: int) -> int:
+        total = f"cpus:4;mem:64;ports:[{','.join(f'{port}-{port}' for port in range(1, 202, 2))}]"
+        made, offer = beside(
+            total, numbered(roles), lambda place: without_port(201 - 2 * place), "cpus:1;mem:16"
+        )
+        return cost_of_an_event(made, offer)
+
+    cost(4)  # fills the caches
+    few, many, most = (cost(number) for number in (25, 50, 100))
+    assert many - few <= 25 * CALLS_FOR_ONE
+    assert most - many <= 50 * CALLS_FOR_ONE
+
+
+@pytest.mark.parametrize("demand", ["", "cpus:1"])
+@pytest.mark.parametrize(
+    ("total", "declined", "parent"),
+    [
+        ("cpus:4;mem:64;disk(elsewhere):8", "cpus:4;mem:64", ""),
+        ("cpus:4;mem:64;disk(elsewhere):8;disk(x):1", "cpus:4;mem:64;disk(x):1", "x/"),
+    ],
+)
+def test_roles_that_declined_all_that_they_may_use_cost_other_events_nothing(
+    total: str, declined: str, parent: str, demand: str
+) -> None:
+    """Others have reservations on the agent, or the roles have a reservation, too."""
+
+    def cost(roles: int) -> int:
+        bag = parse_total(resources(declined))
+        return cost_of_an_event(*beside(total, numbered(roles, parent), lambda _: bag, demand))
+
+    cost(4)  # fills the caches
+    assert cost(80) <= cost(20) + 5
+
+
+def test_roles_with_a_guarantee_that_declined_an_agent_cost_other_events_little() -> None:
+    def cost(roles: int) -> int:
+        bag = parse_total(resources("cpus:4;mem:64"))
+        made, offer = beside("cpus:4;mem:64", numbered(roles), lambda _: bag)
+        guarantees = contract.Quantities(amounts={"cpus": 1000.0})
+        made.send(
+            *(contract.UpdateQuota(role=r, guarantees=guarantees) for r in ["r", *numbered(roles)])
+        )
+        return cost_of_an_event(made, offer)
+
+    cost(4)  # fills the caches
+    assert cost(80) - cost(20) <= 60 * CALLS_FOR_ONE
+
+
+def test_allocations_beside_a_shared_volume_cost_other_events_nothing() -> None:
+    def cost(frameworks: int) -> int:
+        made = MasterSide("drf", {})
+        made.add_framework("f", "r")
+        used = {f"o{n}": resources("cpus:0.001", "o") for n in range(frameworks)}
+        call = agent_call("s", "cpus:4;mem:64", used)
+        volume = resource("disk", "64", reserved=["a"])
+        volume.disk.persistence.id = "v"
+        volume.shared.SetInParent()
+        call.total.append(volume.SerializeToString())
+        (offer,) = made.send(call)
+        return cost_of_an_event(made, offer)
+
+    cost(4)  # fills the caches
+    assert cost(80) <= cost(20) + 5
+
+
+def test_a_cycle_over_many_reservations_of_an_agent_costs_in_proportion() -> None:
     def cost(roles: int) -> int:
         made = MasterSide("drf", {})
-        made.add_framework("other", *(f"o{n}" for n in range(roles)))
-        filters, whole = made.engine._cluster.filters, parse_total(resources("cpus:4;mem:64"))
-        for n in range(roles):
-            filters.add(Client(f"o{n}", "other"), "s", whole, made.now_ns + 3600 * SECOND)
-        made.add_framework("f", "r")
-        (offer,) = made.send(agent_call("s", "cpus:4;mem:64;disk(elsewhere):8"))
-        back = contract.RecoverResources(framework_id="f", agent_id="s", resources=offer.messages)
+        made.add_framework("f", *numbered(roles))
+        total = "cpus:4;mem:64;" + ";".join(f"cpus({role}):0.01" for role in numbered(roles))
 
         def work() -> None:
-            assert made.send(back)
+            assert len(made.send(agent_call("s", total))) == roles
 
         return counted(work)
 
     cost(4)  # fills the caches
-    assert cost(80) <= cost(20) + 5
+    few, many, most = (cost(number) for number in (50, 100, 200))
+    assert most - many < MOST * (many - few) + 200
 
 
 @pytest.mark.parametrize("declined", [range(5, 1000), [1, *range(5, 2000)]])
@@ -405,13 +515,7 @@ def test_minimums_that_no_agent_reaches_cost_other_events_nothing() -> None:
             data = with_minimums(f"o{n}", {f"o{n}": minimums})
             made.send(contract.AddFramework(framework_id=f"o{n}", info=data, active=True))
         made.tick()
-        back = contract.RecoverResources(framework_id="f", agent_id="s", resources=offer.messages)
-
-        def work() -> None:
-            assert made.send(back)
-
-        work()  # examines the new clients
-        return counted(work)
+        return cost_of_an_event(made, offer)
 
     cost(4)  # fills the caches
     assert cost(40) <= cost(10) + 5

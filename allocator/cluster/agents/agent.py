@@ -9,7 +9,53 @@ from allocator.cluster.input.limits import Limits
 from allocator.cluster.input.quarantine import ValidationError
 from allocator.cluster.input.text import excerpt, readable, text_of
 from allocator.cluster.resources import NOTHING, Resources
+from allocator.cluster.resources.amounts import covers, minus, plus
 from allocator.contract import mesos_pb2 as mesos
+
+
+class _Remainder:
+    """The total of an agent minus the resources allocated on it, kind by kind.
+
+    Entries that are used up are kept, so the order of kinds is always the order in the total.
+    """
+
+    def __init__(self, total: Resources, allocations: Iterable[Resources]) -> None:
+        self._total = total
+        self._amounts = dict(total.items())
+        """Amounts, also of zero. Copies of a shared volume may be negative."""
+        self.exact = True
+        """False if more than the total is allocated, except of shared volumes. Allocated resources
+        can then not be added again."""
+        for allocated in allocations:
+            self.subtract(allocated)
+
+    def subtract(self, allocated: Resources) -> None:
+        """Subtract allocated resources, clipped at zero."""
+        amounts = self._amounts
+        for kind, amount in allocated.items():
+            present = amounts.get(kind)
+            if kind.shared and isinstance(present, int) and isinstance(amount, int):
+                amounts[kind] = present - amount
+            elif present is not None:
+                self.exact = self.exact and covers(present, amount)
+                amounts[kind] = minus(present, amount)
+            elif not kind.shared:
+                self.exact = False
+
+    def add(self, released: Resources) -> None:
+        """Add resources that were allocated, and are contained in the total."""
+        for kind, amount in released.items():
+            if kind in self._amounts:
+                self._amounts[kind] = plus(self._amounts[kind], amount)
+
+    def free(self) -> Resources:
+        """Return the resources that are not allocated, and all shared volumes."""
+        free = {
+            kind: amount
+            for kind, amount in self._amounts.items()
+            if (amount > 0 if isinstance(amount, int) else amount)
+        }
+        return Resources(free).with_shared_of(self._total)
 
 
 @dataclass(slots=True, eq=False)
@@ -50,6 +96,9 @@ class Agent:
     _exact: bool = field(init=False)
     """Whether allocated and free resources added up to the total when free resources were
     computed last."""
+    _remainder: _Remainder | None = None
+    """The remainder of an agent with shared volumes, of which `available` is computed; None: it
+    must be computed from all allocations."""
 
     def __post_init__(self) -> None:
         self.update(self.info, self.capabilities, self.total)
@@ -75,7 +124,7 @@ class Agent:
         self.has_gpus = total.scalars["gpus"] > 0
         self.multi_role = mesos.SlaveInfo.Capability.MULTI_ROLE in self.capabilities
         self.hierarchical_role = mesos.SlaveInfo.Capability.HIERARCHICAL_ROLE in self.capabilities
-        self._available = None
+        self._available = self._remainder = None
 
     @property
     def available(self) -> Resources:
@@ -84,7 +133,11 @@ class Agent:
         Shared volumes are always available.
         """
         if self._available is None:
-            self._available, self._exact = self._compute_available()
+            remainder = self._compute_remainder()
+            self._exact = remainder.exact and not self.total.has_shared
+            self._available = remainder.free() if self._ledger else self.total
+            if self.total.has_shared and remainder.exact:
+                self._remainder = remainder
         return self._available
 
     @property
@@ -95,20 +148,13 @@ class Agent:
         cache could change the order of resources in a later offer. Replay of the event log would
         then no longer be exact.
         """
-        return self._compute_available()[0] if self._available is None else self._available
+        return self._compute_remainder().free() if self._available is None else self._available
 
-    def _compute_available(self) -> tuple[Resources, bool]:
-        """Compute the free resources, for `available` and `available_for_display`.
-
-        Returns:
-            The free resources, and whether free plus allocated resources equal the total.
-        """
-        free = self.total
-        exact = not free.has_shared
-        for _framework, _role, allocated in self.allocations():
-            exact = exact and allocated in free
-            free = free - allocated
-        return free.with_shared_of(self.total), exact
+    def _compute_remainder(self) -> _Remainder:
+        """Return the total minus all allocations, for `available` and `available_for_display`."""
+        if self._remainder is not None:
+            return self._remainder
+        return _Remainder(self.total, (held for _framework, _role, held in self.allocations()))
 
     def allocations(self) -> Iterator[tuple[str, str, Resources]]:
         """Iterate over all allocations on the agent: framework ID, role, resources."""
@@ -156,6 +202,11 @@ class Agent:
 
         Empty `resources` remove the allocation.
         """
+        if self._remainder is not None:
+            self._remainder.add(self.held(framework, role))
+            self._remainder.subtract(resources)
+            if not self._remainder.exact:
+                self._remainder = None
         if resources:
             self._ledger.setdefault(framework, {})[role] = resources
         elif role in (roles := self._ledger.get(framework, {})):
