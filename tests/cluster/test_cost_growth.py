@@ -442,6 +442,19 @@ def test_roles_that_declined_all_that_they_may_use_cost_other_events_nothing(
     assert cost(80) <= cost(20) + 5
 
 
+def test_roles_that_declined_their_largest_offer_cost_other_events_nothing() -> None:
+    """One task fits on the agent. The filters contain this task, but not all available cpus."""
+
+    def cost(roles: int) -> int:
+        bag = parse_total(resources("cpus:3;mem:64"))
+        return cost_of_an_event(
+            *beside("cpus:4;mem:128;ports:[1-9]", numbered(roles), lambda _: bag, "cpus:3;mem:64")
+        )
+
+    cost(4)  # fills the caches
+    assert cost(80) <= cost(20) + 5
+
+
 def test_roles_with_a_guarantee_that_declined_an_agent_cost_other_events_little() -> None:
     def cost(roles: int) -> int:
         bag = parse_total(resources("cpus:4;mem:64"))

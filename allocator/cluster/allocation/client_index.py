@@ -115,8 +115,10 @@ class ClientIndex:
         self.by_role: dict[str, ClientMask] = {}
         self.by_framework: dict[str, ClientMask] = {}
         """Clients that want offers, by the ID of their framework."""
+        self.by_demand: dict[Quantities, ClientMask] = {}
+        """Clients with a demand that an agent may meet, by this demand."""
         self.by_names: dict[frozenset[str], ClientMask] = {}
-        """Clients with a demand that an agent may meet, by the names of the resources in it."""
+        """The same clients, by the names of the resources in their demands."""
         self.client = dict[ClientMask, Client]()
         """The client that each bit represents."""
         self.bit = dict[Client, ClientMask]()
@@ -134,7 +136,6 @@ class ClientIndex:
         self._minimums: list[_Thresholds] = []
         """Clients by their own minimum offer, with a table for each position among a client's
         alternatives. Minimums are left out if no agent has ever had one of their resources."""
-        self._by_demand: dict[Quantities, ClientMask] = {}
         self._demands = _Thresholds()
         """Clients with a known demand, if some agent has ever had each resource of the demand."""
         self._least: list[tuple[str, int]] = []
@@ -204,7 +205,7 @@ class ClientIndex:
             self.unknown_demand |= bit
         else:
             if ledger.floor.knows(task):
-                equal = self._by_demand.get(task)
+                equal = self.by_demand.get(task)
                 demand = task = self.tasks[self.client[equal & -equal]] if equal else task
             self.tasks[client] = task
         capabilities = "/" in client.role, framework.placing_capabilities
@@ -262,7 +263,7 @@ class ClientIndex:
         if facts.constraint is not None:
             yield self._by_constraint, facts.constraint
         if facts.demand is not None:
-            yield self._by_demand, facts.demand
+            yield self.by_demand, facts.demand
             yield self.by_names, frozenset(facts.demand)
         for table, needs in self._needs(facts):
             for name, amount in needs.items():

@@ -1,6 +1,9 @@
 """Builds the offers of one allocation cycle, and limits a framework's outstanding offers."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from itertools import chain
+from typing import TYPE_CHECKING
 
 from allocator.cluster.agents.agent import Agent
 from allocator.cluster.allocation.client_index import ClientIndex, ClientMask
@@ -10,12 +13,15 @@ from allocator.cluster.frameworks.framework import Client, Framework
 from allocator.cluster.frameworks.subscription import Alternatives
 from allocator.cluster.metering.metered import note_offer
 from allocator.cluster.quota import Headroom, top_level
-from allocator.cluster.resources import NOTHING, Resources
+from allocator.cluster.resources import NOTHING, Kind, Resources
 from allocator.cluster.state import Cluster
 from allocator.contract import allocator_pb2 as contract
 from allocator.cooperative import Cooperative
 from allocator.fairness.quantities import Quantities
 from allocator.users.tree import Repeats
+
+if TYPE_CHECKING:
+    from allocator.cluster.resources.amounts import Amount
 
 
 class OutstandingOfferLimit:
@@ -181,8 +187,9 @@ class OfferBuilder:
         filters, declining = self._cluster.filters, 0
         if filters.on(agent.id) and clients.bit_count() >= _LARGE_GROUP:
             for group, part in _largest_offers(agent.available, clients, index, tasks=tasks):
-                if part is not agent.available:
-                    declining |= filters.declining_clients(agent.id, part, group & ~declining)
+                examined = group & ~declining
+                if examined and part is not agent.available:
+                    declining |= filters.declining_clients(agent.id, part, examined)
         return declining
 
     def hopeless(
@@ -430,18 +437,37 @@ def _largest_offers(
     for group, part in groups:
         if group.bit_count() < _LARGE_GROUP:
             continue
-        for names, alike in index.by_names.items() if tasks else ():
+        for needs, alike in chain(index.by_demand.items(), index.by_names.items()) if tasks else ():
             if (group & alike).bit_count() >= _LARGE_GROUP:
-                yield (
-                    group & alike,
-                    part.where(
-                        lambda kind, names=names: (
-                            not kind.plain  # type: ignore[misc]
-                            or (kind.whole is None and kind.name in names)
-                        )
-                    ),
-                )
+                yield group & alike, _tasks_part(part, needs)
         yield group, part
+
+
+def _tasks_part(free: Resources, needs: Collection[str]) -> Resources:
+    """Return resources that contain each possible offer to clients with equal needs.
+
+    A scalar resource of a single kind is limited to a whole number of tasks. Otherwise, the tasks
+    that fit may get other parts of a resource after allocations to other clients.
+
+    Args:
+        free: The available resources that reservations allow to offer.
+        needs: Demand of one task in thousandths, or only the names of the resources in it.
+    """
+    plain, limits = free.plain, dict[str, int]()
+    kinds = Counter([kind.name for kind in plain])
+    if isinstance(needs, Quantities):
+        number = min([free.divisible.get(name, 0) // amount for name, amount in needs.items()])
+        limits = {
+            name: max(number, 1) * amount for name, amount in needs.items() if kinds[name] == 1
+        }
+    part: dict[Kind, Amount] = {}
+    for kind, amount in free.items():
+        if not kind.plain:
+            part[kind] = amount
+        elif kind.whole is None and kind.name in needs:
+            limited = isinstance(amount, int) and kind.name in limits
+            part[kind] = min(amount, limits[kind.name]) if limited else amount
+    return Resources(part)
 
 
 def _fewest(needs: Needs, minimum: Quantities) -> int:
