@@ -1,5 +1,6 @@
 """Garbage collection time does not grow with the engine's state, and no garbage stays for good."""
 
+import asyncio
 import gc
 import time
 import weakref
@@ -9,6 +10,10 @@ from types import SimpleNamespace
 import pytest
 
 from allocator.service.loop import gc_tuning
+from allocator.service.shared_parts import opening
+from allocator.service.slurm.config import SlurmConfig
+from allocator.service.slurm.follower import SlurmFollower
+from bench.slurm import GeneratedSlurm
 
 
 @pytest.fixture(autouse=True)
@@ -52,6 +57,39 @@ def test_garbage_of_a_replaced_snapshot_is_collected_at_the_next_snapshot() -> N
     assert gone() is not None, "frozen objects are not collected"
     gc_tuning.collect_after_snapshot()
     assert gone() is None
+
+
+def test_users_that_a_reading_of_slurm_replaces_are_freed_although_they_were_frozen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(gc_tuning, "MIN_SECONDS_BETWEEN_COLLECTIONS", 0.0)
+    gc_tuning.enable()
+    config = SlurmConfig.model_validate(
+        {"slurm": {"every": 0.2}, "store": {"kind": "none"}, "accounting": {"database": "none"}}
+    )
+
+    async def follow() -> None:
+        stop = asyncio.Event()
+        async with opening(config) as parts:
+            follower = SlurmFollower(config, parts, dry_run=True)
+            follower.bridge.client = GeneratedSlurm(pending=20, running=10)
+            following = asyncio.create_task(follower.run(stop))
+
+            async def await_readings(count: int) -> None:
+                while follower.contact.readings < count:
+                    assert not following.done()
+                    await asyncio.sleep(0.01)
+
+            await await_readings(1)
+            assert follower.contact.cycle is not None
+            former = weakref.ref(follower.contact.cycle.tree.tree.pool)
+            gc.collect()  # freezes the users of the first reading
+            await await_readings(3)
+            assert former() is None
+            stop.set()
+            await following
+
+    asyncio.run(follow())
 
 
 def test_snapshots_in_quick_succession_cause_a_single_collection(
