@@ -63,7 +63,7 @@ def check(*, users: _Users = CountedFor.USER, as_json: options.AsJson = False) -
 
     Example: longshare slurm check
     """
-    from allocator.slurm.checks import check_configuration
+    from allocator.slurm.checks import check_configuration, keeps_accounting
     from allocator.slurm.client import CommandError, SlurmClient, may_set_factors
 
     client = SlurmClient()
@@ -74,6 +74,7 @@ def check(*, users: _Users = CountedFor.USER, as_json: options.AsJson = False) -
             client.partitions(),
             user_key=users.value,
             rights=may_set_factors(client, configuration),
+            queued=client.queued_records() if keeps_accounting(configuration) else 0,
         )
     except CommandError as error:
         fail(UNREACHABLE, error)

@@ -55,6 +55,9 @@ class BridgeSettings:
     """Maximum number of pending tasks of one array in the order."""
     updates: int = 1000
     """Maximum number of site factors to set after one reading."""
+    records_wait: float = 300.0
+    """Seconds for which readings wait for records of slurmdbd that they need. Slurm's default
+    `MinJobAge` is as long, so no more jobs are missed because of the wait."""
 
 
 @dataclass
@@ -107,11 +110,11 @@ class _Reading(NamedTuple):
     observation: Observation
     associations: Associations | None
     """The tree of accounts; None if it was not read this time."""
-    records: list[Record] | None
-    """Attempts that the accounting tells, if they are needed; None if nothing records them."""
+    records: list[Record]
+    """Attempts that the accounting tells, if they are needed."""
     unseen_until: float | None
     """Jobs that ended before this time may have been forgotten since the latest reading. None:
-    `squeue` has shown all ends."""
+    `squeue` has shown all ends, or the records have them."""
 
 
 class Bridge:
@@ -148,6 +151,11 @@ class Bridge:
         self._reader = JobReader(self._measure)
         self.accounts_failure = ""
         """Error of the latest reading of the accounts; empty if it succeeded."""
+        self.records_failure = ""
+        """Why the latest records that were needed are missing or incomplete; empty if they are
+        complete."""
+        self._records_wait_began: float | None = None
+        """When records of slurmdbd were first missing; None since they were last complete."""
         self._nodes_read = self._accounts_read = _NEVER
         self._sent: dict[str, int] = {}
         """The latest site factors that were set, by job, for jobs that sprio does not list yet."""
@@ -187,8 +195,11 @@ class Bridge:
         asked = state.needs_details(now, jobs)
         details = read_details(self.client.details(asked))
         away = now - state.observed > history.min_job_age
-        records = self._records(history) if away or state.vanished(jobs) else []
-        unseen_until = now - history.min_job_age if away else None
+        records: list[Record] = []
+        complete = True
+        if away or state.vanished(jobs):
+            records, complete = self._records(now, history)
+        unseen_until = now - history.min_job_age if away and not complete else None
         return _Reading(Observation(now, jobs, details, nodes), associations, records, unseen_until)
 
     def _read_associations(self, now: float, history: _History) -> Associations | None:
@@ -221,7 +232,7 @@ class Bridge:
             self._accounts_read = observation.now
         if reading.records:
             self._catch_up(observation, reading.records)
-        elif reading.records is None and reading.unseen_until is not None:
+        if reading.unseen_until is not None:
             self.state.findings.unseen.append((self.state.observed, reading.unseen_until))
         self.state.observe(observation)
         if observation.nodes is not None:
@@ -253,24 +264,40 @@ class Bridge:
                 )
         state.add_records(found)
 
-    def _records(self, history: _History) -> list[Record] | None:
-        """Return the attempts since the settled time; None if nothing records them.
+    def _records(self, now: float, history: _History) -> tuple[list[Record], bool]:
+        """Return the attempts since the settled time, and whether all attempts are recorded.
 
         Raises:
-            CommandError: slurmdbd does not answer, or does not have all records of slurmctld yet.
+            CommandError: slurmdbd does not answer, or does not have all records of slurmctld yet,
+                and the wait for these records has not ended.
             ShapeError: A command printed something unknown.
         """
-        if history.accounting:
+        if not history.accounting:
+            if history.jobcomp is not None and history.jobcomp.is_file():
+                return read_jobcomp(complete_lines(history.jobcomp), self._measure), True
+            return [], False
+        records: list[Record] = []
+        failure = ""
+        try:
             if queued := self.client.queued_records():
-                raise CommandError(
+                failure = (
                     f"slurmctld has not sent {queued} messages to slurmdbd yet, so records of "
-                    "`sacct` are missing; the service tries again. If the number stays, check that "
-                    "slurmdbd runs; `sdiag` shows it as DBD Agent queue size"
+                    "`sacct` are missing. If the number stays, check that slurmdbd runs; `sdiag` "
+                    "shows it as DBD Agent queue size"
                 )
-            return read_accounting(self.client.accounting(self.state.settled.now), self._measure)
-        if history.jobcomp is not None and history.jobcomp.is_file():
-            return read_jobcomp(complete_lines(history.jobcomp), self._measure)
-        return None
+            attempts = self.client.accounting(self.state.settled.now)
+            records = read_accounting(attempts, self._measure)
+        except CommandError as error:
+            failure = failure or str(error)
+        if not failure:
+            self.records_failure, self._records_wait_began = "", None
+            return records, True
+        if self._records_wait_began is None:
+            self._records_wait_began = now
+        if now - self._records_wait_began < self.settings.records_wait:
+            raise CommandError(failure)
+        self.records_failure = failure
+        return records, False
 
     def _order(self, tree: ShareTree, factors: dict[str, int]) -> Order:
         running_tasks: Counter[int] = Counter(

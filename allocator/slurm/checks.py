@@ -35,6 +35,7 @@ def check_configuration(
     *,
     user_key: UserKey,
     rights: bool,
+    queued: int = 0,
 ) -> list[SettingFinding]:
     """Return the settings that would keep Slurm from following the order, problems first.
 
@@ -43,6 +44,7 @@ def check_configuration(
         partitions: Output of `scontrol --oneliner show partitions`.
         user_key: Whether resources count for users, for accounts, or in the tree of accounts.
         rights: Whether this process may set site factors.
+        queued: Number of messages that slurmctld has not sent to slurmdbd yet.
     """
     findings = [
         *_priorities(configuration),
@@ -51,6 +53,15 @@ def check_configuration(
         *_records(configuration),
         *_accounting(configuration, user_key),
     ]
+    if queued:
+        findings.append(
+            SettingFinding(
+                "warning",
+                f"DBD Agent queue size={queued}",
+                "slurmdbd lacks records, so jobs that end while Longshare is away can be missed.",
+                "Run `sdiag` again. If the number stays, check that slurmdbd runs.",
+            )
+        )
     if not rights:
         findings.append(
             SettingFinding(

@@ -7,7 +7,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
+from typer.testing import CliRunner
 
+from allocator.cli import app
 from allocator.fairness.policies import create
 from allocator.slurm.bridge import Bridge, BridgeSettings
 from allocator.slurm.client import CommandError, SlurmClient
@@ -94,6 +96,12 @@ def holding(bridge: Bridge, cores: Mapping[str, int]) -> bool:
     return {user: amount for user, amount in held.items() if amount} == cores
 
 
+def await_forgotten_jobs(slurm: LocalSlurm) -> None:
+    """Wait until slurmctld has forgotten all jobs, which have ended."""
+    while slurm.run("squeue", "--noheader", "--states=all"):
+        time.sleep(0.5)
+
+
 def test_jobs_count_below_nested_accounts_with_the_shares_of_this_cluster(
     slurm: LocalSlurm,
 ) -> None:
@@ -163,9 +171,7 @@ def test_jobs_of_an_outage_count_exactly_and_runaway_jobs_do_not(slurm: LocalSlu
     # The service is away. Slurm runs other jobs, and forgets all.
     slurm.submit("--cpus-per-task=8", "--mem=500", user="man", script="sleep 3")
     runaway = slurm.submit("--mem=50", user="man", script="true")
-    time.sleep(MIN_JOB_AGE + 1.0)
-    while slurm.run("squeue", "--noheader", "--states=all"):
-        time.sleep(0.5)
+    await_forgotten_jobs(slurm)
     while "DBD Agent queue size: 0\n" not in slurm.run("sdiag"):
         time.sleep(0.5)  # slurmctld has not yet sent all records to slurmdbd
     slurm.change_records(f"UPDATE trial_job_table SET time_end=0, state=1 WHERE id_job={runaway}")
@@ -191,9 +197,7 @@ def test_a_bridge_waits_until_slurmctld_has_sent_its_records_to_slurmdbd(slurm: 
     slurm.kill_accounting()
     try:  # Slurm runs a job and forgets it, and slurmdbd has no record of it
         slurm.submit("--cpus-per-task=5", "--mem=200", user="news", script="sleep 2")
-        time.sleep(MIN_JOB_AGE + 1.0)
-        while slurm.run("squeue", "--noheader", "--states=all"):
-            time.sleep(0.5)
+        await_forgotten_jobs(slurm)
         observed = bridge.state.observed
         with pytest.raises(CommandError, match=r"has not sent [1-9]\d* messages to slurmdbd yet"):
             bridge.poll()
@@ -210,6 +214,68 @@ def test_a_bridge_waits_until_slurmctld_has_sent_its_records_to_slurmdbd(slurm: 
     assert bridge.state.settled.commitments(("news",))[0] == pytest.approx(expected["news"])
     assert expected["news"]["cpus"] > 0.0
     assert not bridge.state.findings.unseen
+
+
+def test_a_bridge_waits_for_slurmdbd_for_a_bounded_time_and_then_tells_what_it_missed(
+    slurm: LocalSlurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    observed = time.time() - 1000.0
+    bridge = bridge_to(slurm, "user", observed, USERS)
+    bridge.poll(observed)
+    slurm.kill_accounting()
+    try:
+        slurm.submit("--mem=200", user="news", script="true")
+        await_forgotten_jobs(slurm)
+        for name in ("SLURM_CONF", "PATH"):
+            monkeypatch.setenv(name, slurm.environment[name])
+        result = CliRunner().invoke(app, ["slurm", "check"])
+        assert "DBD Agent queue size=" in result.output
+        first = observed + MIN_JOB_AGE + 1.0
+        end_of_wait = first + bridge.settings.records_wait
+        for now in (first, end_of_wait - 1.0):
+            with pytest.raises(CommandError, match=r"slurmdbd|sacct"):
+                bridge.poll(now)
+        bridge.poll(end_of_wait)
+        assert bridge.records_failure
+        later = end_of_wait + MIN_JOB_AGE + 1.0
+        bridge.poll(later)  # does not wait once more
+        assert bridge.state.findings.unseen == [
+            (observed, end_of_wait - MIN_JOB_AGE),
+            (end_of_wait, later - MIN_JOB_AGE),
+        ]
+    finally:
+        slurm.start_accounting()
+    deadline = time.monotonic() + 60.0
+    while bridge.records_failure:
+        bridge.poll()
+        time.sleep(MIN_JOB_AGE + 1.0)
+        assert time.monotonic() < deadline, slurm.run("sdiag")
+
+
+class NeverSent(SlurmClient):
+    """Client of a slurmctld whose queue for slurmdbd never becomes empty."""
+
+    def queued_records(self) -> int:
+        """Return 1."""
+        return 1
+
+
+def test_after_the_wait_the_records_that_slurmdbd_has_count(slurm: LocalSlurm) -> None:
+    bridge = bridge_to(slurm, "user", declared=USERS)
+    bridge.poll()
+    observed = bridge.state.observed
+    slurm.submit("--cpus-per-task=8", "--mem=500", user="man", script="sleep 2")
+    await_forgotten_jobs(slurm)
+    while bridge.client.queued_records():
+        time.sleep(0.5)
+    bridge.client = NeverSent(slurm.environment, timeout=20.0)
+    first = observed + MIN_JOB_AGE + 1.0
+    with pytest.raises(CommandError, match="has not sent 1 messages"):
+        bridge.poll(first)
+    end_of_wait = first + bridge.settings.records_wait
+    tree = bridge.poll(end_of_wait).tree
+    assert tree.commitments(("man",))[0]["cpus"] > 0.0
+    assert bridge.state.findings.unseen == [(observed, end_of_wait - MIN_JOB_AGE)]
 
 
 def test_a_changed_configuration_of_slurm_applies_from_the_next_reading_of_the_nodes(

@@ -59,6 +59,11 @@ def test_without_records_and_rights_both_are_told_problems_first() -> None:
     assert findings[0].setting == "AdminLevel"
 
 
+def test_records_that_slurmdbd_lacks_are_told() -> None:
+    (finding,) = check_configuration(GOOD, "", user_key="tree", rights=True, queued=7)
+    assert (finding.kind, finding.setting) == ("warning", "DBD Agent queue size=7")
+
+
 def test_partitions_of_different_tiers_are_told() -> None:
     partitions = (
         "PartitionName=a Nodes=n1 PriorityTier=1 State=UP\n"

@@ -20,6 +20,17 @@ from allocator.slurm.shares import ShareTree
 
 _LONGEST_PAUSE = 60.0
 """Maximum seconds between two attempts to read a Slurm that does not answer."""
+_PARTS = {
+    "accounts": (
+        "the tree of accounts cannot be read; accounts and shares stay as they are",
+        "the tree of accounts is read again",
+    ),
+    "records": (
+        "records of slurmdbd are missing; the service continues, but jobs may be missed",
+        "the records of slurmdbd are complete again",
+    ),
+}
+"""Messages about the parts of slurmdbd: after a failed reading, and after the next success."""
 
 _log = structlog.get_logger(__name__)
 
@@ -91,7 +102,7 @@ class SlurmFollower:
         self._every = config.slurm.every
         self._parts = parts
         self._loop = asyncio.get_running_loop()
-        self._accounts_failed = False
+        self._failed_parts: set[str] = set()
         memory, now = parts.memory, time.time()
         since = now if memory is None or not memory.time else min(memory.time, now)
         settings = config.bridge_settings(dry_run=dry_run)
@@ -112,23 +123,23 @@ class SlurmFollower:
                 pause = min(2 * pause, _LONGEST_PAUSE)
             else:
                 self.contact.note(cycle, time.monotonic() - started)
-                self._note_accounts(self.bridge.accounts_failure)
+                self._note("accounts", self.bridge.accounts_failure)
+                self._note("records", self.bridge.records_failure)
                 self.trail.note(self.bridge.state.seen(), self.bridge.state.path_of)
                 gc_tuning.collect_after_snapshot()  # a reading replaces the copies of all users
                 pause = self._every
             with suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), max(started + pause - time.monotonic(), 0.0))
 
-    def _note_accounts(self, failure: str) -> None:
-        """Log the first failed reading of the accounts, and the next successful reading."""
-        if failure and not self._accounts_failed:
-            _log.warning(
-                "the tree of accounts cannot be read; accounts and shares stay as they are",
-                reason=failure,
-            )
-        elif self._accounts_failed and not failure:
-            _log.info("the tree of accounts is read again")
-        self._accounts_failed = bool(failure)
+    def _note(self, part: str, failure: str) -> None:
+        """Log the first failed reading of a part of slurmdbd, and the next successful reading."""
+        without, again = _PARTS[part]
+        if failure and part not in self._failed_parts:
+            _log.warning(without, reason=failure)
+            self._failed_parts.add(part)
+        elif part in self._failed_parts and not failure:
+            _log.info(again)
+            self._failed_parts.remove(part)
 
     def _apply(self, change: Callable[[], ShareTree]) -> ShareTree:
         """Run a change of the state in the event loop's thread; called by the polling thread."""
