@@ -165,19 +165,36 @@ def serve(
 
 
 @slurm_app.command("reset")
-def reset() -> None:
+def reset(
+    *,
+    uncertain_too: Annotated[
+        bool,
+        typer.Option(
+            "--all",
+            help="Also set factors to 0 that Slurm does not tell: of held jobs and, with other "
+            "priority weights, of running, dependent and later jobs.",
+        ),
+    ] = False,
+) -> None:
     """Remove all site factors that Longshare has set. Slurm's own priorities then apply again.
 
     Example: longshare slurm reset
     """
     from allocator.slurm.bridge import take_back_factors
     from allocator.slurm.client import CommandError, SlurmClient
+    from allocator.slurm.jobs import ShapeError
 
     try:
-        count = take_back_factors(SlurmClient())
-    except CommandError as error:
+        removed, uncertain = take_back_factors(SlurmClient(), uncertain_too=uncertain_too)
+    except (CommandError, ShapeError) as error:
         fail(UNREACHABLE, error)
-    typer.echo(f"{count} site factors are taken back.")
+    typer.echo(f"{removed} site factors are taken back.")
+    if uncertain:
+        typer.echo(
+            f"Slurm does not tell the site factors of {len(uncertain)} other jobs, such as "
+            f"{uncertain[0]}. `longshare slurm reset --all` sets them to 0.",
+            err=True,
+        )
 
 
 def _bridge(policy: str, chosen: list[str] | None, users: CountedFor, history: str) -> "Bridge":

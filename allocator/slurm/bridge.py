@@ -10,7 +10,13 @@ from typing import NamedTuple
 
 from allocator.slurm.checks import keeps_accounting
 from allocator.slurm.client import CommandError, SlurmClient, complete_lines
-from allocator.slurm.factors import NO_FACTOR, FactorUpdate, is_ours, plan_factors
+from allocator.slurm.factors import (
+    NO_FACTOR,
+    SMALLEST_FACTOR,
+    FactorUpdate,
+    is_ours,
+    plan_factors,
+)
 from allocator.slurm.jobs import (
     Job,
     JobKey,
@@ -157,8 +163,9 @@ class Bridge:
         self._records_wait_began: float | None = None
         """When records of slurmdbd were first missing; None since they were last complete."""
         self._nodes_read = self._accounts_read = _NEVER
-        self._sent: dict[str, int] = {}
-        """The latest site factors that were set, by job, for jobs that sprio does not list yet."""
+        self._factors: dict[str, int] = {}
+        """The latest known site factors of pending jobs. sprio does not list new jobs yet, and no
+        jobs that are held, or that wait for other jobs or a time."""
         self._starts: deque[int] = deque(maxlen=_REMEMBERED_POLLS)
         """Numbers of jobs that started between the latest polls."""
 
@@ -175,9 +182,8 @@ class Bridge:
         started = time.time() if now is None else now
         reading = self._read(started)
         tree = self._apply(partial(self._take_over, reading))
-        factors = self.client.site_factors()
-        order = self._order(tree, factors)
-        return self._write(Cycle(started, tree, order, self.settings.dry_run), factors)
+        self._note_factors(self.client.site_factors())
+        return self._write(Cycle(started, tree, self._order(tree), self.settings.dry_run))
 
     def _read(self, now: float) -> "_Reading":
         """Read Slurm without changing the state."""
@@ -299,20 +305,25 @@ class Bridge:
         self.records_failure = failure
         return records, False
 
-    def _order(self, tree: ShareTree, factors: dict[str, int]) -> Order:
+    def _note_factors(self, listed: Mapping[str, int]) -> None:
+        """Replace the known site factors, apart from pending jobs that sprio does not list."""
+        targets = {str(seen.job.number): _target(seen.job) for seen in self.state.pending}
+        present = {targets.get(job, job): factor for job, factor in listed.items()}
+        for target in targets.values():
+            if target not in present and target in self._factors:
+                present[target] = self._factors[target]
+        self._factors = present
+
+    def _order(self, tree: ShareTree) -> Order:
         running_tasks: Counter[int] = Counter(
             seen.job.array
             for seen in self.state.seen()
             if seen.job.tasks and seen.job.started is not None and seen.job.ended is None
         )
-        present = {int(number): factor for number, factor in factors.items() if factor}
         base = {}
         for seen in self.state.pending:
             job = seen.job
-            factor = present.get(job.number)
-            if factor is None and self._sent:
-                factor = self._sent.get(_target(job))
-            if factor:
+            if factor := self._factors.get(_target(job)):
                 base[job.number] = job.priority - factor
         return order_jobs(
             tree,
@@ -331,20 +342,15 @@ class Bridge:
         expected = max(_FEWEST_AHEAD, _STARTS_AHEAD * max(self._starts))
         return min(expected, self.settings.ahead)
 
-    def _write(self, cycle: Cycle, factors: dict[str, int]) -> Cycle:
+    def _write(self, cycle: Cycle) -> Cycle:
         """Plan the site factors of a cycle, and set them unless this is a dry run."""
-        tasks = (seen.job for seen in self.state.pending if seen.job.tasks)
-        targets = {str(job.number): _target(job) for job in tasks}
-        listed = {targets.get(job, job): factor for job, factor in factors.items()}
         wanted = [placed.target for placed in cycle.order.placed]
-        unlisted = set(wanted) - listed.keys()
-        self._sent = {job: factor for job, factor in self._sent.items() if job in unlisted}
-        plan = plan_factors(wanted, self._sent | listed, self.settings.updates)
+        plan = plan_factors(wanted, self._factors, self.settings.updates)
         cycle.updates, cycle.postponed, cycle.foreign = plan
         if not self.settings.dry_run:
             cycle.failures = self.client.set_factors(cycle.updates)
             if not cycle.failures:
-                self._sent.update(cycle.updates)
+                self._factors.update(cycle.updates)
         return cycle
 
 
@@ -370,18 +376,42 @@ def _target(job: Job) -> str:
     return f"{job.array}_{job.tasks}" if job.tasks.isdecimal() else str(job.number)
 
 
-def take_back_factors(client: SlurmClient) -> int:
+class Removal(NamedTuple):
+    """Site factors that were taken back, and jobs that may still have one."""
+
+    removed: int
+    """The number of jobs whose factor was taken back."""
+    uncertain: list[str]
+    """Jobs whose factor Slurm does not tell."""
+
+
+def take_back_factors(client: SlurmClient, *, uncertain_too: bool = False) -> Removal:
     """Take back all site factors that Longshare has set.
 
-    Returns:
-        The number of jobs whose factor was taken back.
+    sprio lists no running jobs, and no jobs that are held, or that wait for other jobs or a time.
+    The factor of such a job is only known if it is the whole priority.
+
+    Args:
+        client: Runs Slurm's client commands.
+        uncertain_too: Whether to set also factors to 0 that Slurm does not tell.
 
     Raises:
         CommandError: A client command failed, or Slurm did not accept an update.
+        ShapeError: A command printed something unknown.
     """
     factors = client.site_factors()
-    ours = [FactorUpdate(job, NO_FACTOR) for job, factor in factors.items() if is_ours(factor)]
-    failures = client.set_factors(ours)
+    ours = [job for job, factor in factors.items() if is_ours(factor)]
+    uncertain = []
+    for job, _ in JobReader().read(client.jobs()):
+        if job.ended is not None or str(job.number) in factors:
+            continue
+        if is_ours(job.priority + job.nice):
+            ours.append(_target(job))
+        elif not job.priority or job.priority >= SMALLEST_FACTOR:
+            uncertain.append(_target(job))
+    if uncertain_too:
+        ours, uncertain = ours + uncertain, []
+    failures = client.set_factors(FactorUpdate(job, NO_FACTOR) for job in ours)
     if failures:
         raise CommandError(f"scontrol: {len(failures)} site factors remain: {failures[0]}")
-    return len(ours)
+    return Removal(len(ours), uncertain)

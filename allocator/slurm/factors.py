@@ -15,6 +15,8 @@ _LOWEST = 1
 _GAP = 500
 """Multiples of the unit between neighbours. They leave space for jobs that come between."""
 NO_FACTOR = 0
+SMALLEST_FACTOR = _LOWEST * _UNIT + _MARK
+"""The smallest site factor that Longshare sets."""
 USUAL_DIFFERENCE = _GAP * _UNIT
 """Difference between the site factors of neighbours, as long as no job was put between them."""
 

@@ -1,15 +1,20 @@
 """The commands `longshare slurm …` on a real Slurm."""
 
 import json
+import re
 from collections.abc import Iterator
 
 import pytest
 from typer.testing import CliRunner, Result
 
 from allocator.cli import app
+from allocator.slurm.factors import NO_FACTOR, USUAL_DIFFERENCE, FactorUpdate
 from frameworks.local_slurm.cluster import LocalSlurm
 from frameworks.local_slurm.configuration import NodeGroup, SlurmSettings
 from tests.slurm.real import ROOT, bridge_to, reason_to_skip
+
+OURS = USUAL_DIFFERENCE + 500
+"""A site factor as Longshare sets it."""
 
 pytestmark = [
     pytest.mark.slow,
@@ -73,6 +78,43 @@ def test_reset_takes_back_our_site_factors_and_keeps_those_of_others(
     assert result.exit_code == 0, result.output
     factors = bridge.client.site_factors()
     assert {job: factor for job, factor in factors.items() if factor} == {str(pending): 12345}
+
+
+def priority(slurm: LocalSlurm, job: int) -> int:
+    return int(slurm.run("squeue", "--noheader", f"--job={job}", "--Format=prioritylong"))
+
+
+def test_reset_also_takes_back_the_factors_of_jobs_that_sprio_does_not_list(
+    slurm: LocalSlurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    later = slurm.submit("--mem=10", "--begin=now+1hour", "--nice=4", user="news")
+    held = slurm.submit("--mem=10", "--begin=now+1hour", user="news")
+    plain = slurm.submit("--mem=10", "--begin=now+1hour", user="news")
+    for job in (later, held):
+        slurm.run("scontrol", "update", f"jobid={job}", f"sitefactor={OURS}")
+    slurm.run("scontrol", "hold", str(held))
+    result = run(slurm, monkeypatch, "reset")
+    assert result.exit_code == 0, result.output
+    assert priority(slurm, later) == priority(slurm, plain) == 1
+    told = r"does not tell the site factors of \d other jobs.*`longshare slurm reset --all`"
+    assert re.search(told, result.stderr, re.DOTALL)
+    assert not run(slurm, monkeypatch, "reset", "--all").stderr
+    slurm.run("scontrol", "release", str(held))
+    assert priority(slurm, held) == 1
+    slurm.run("scancel", "--user=news")
+
+
+def test_a_job_that_is_held_loses_its_factor_before_it_is_released(slurm: LocalSlurm) -> None:
+    job = slurm.submit("--ntasks=2", "--mem=10", user="news")
+    bridge = bridge_to(slurm, 10.0, 0.0)
+    while not bridge.client.site_factors().get(str(job)):
+        bridge.poll()
+    bridge.poll()  # sprio now lists the factor
+    slurm.run("scontrol", "hold", str(job))
+    assert FactorUpdate(str(job), NO_FACTOR) in bridge.poll().updates
+    slurm.run("scontrol", "release", str(job))
+    assert priority(slurm, job) == 1
+    slurm.run("scancel", "--user=news")
 
 
 def test_factors_are_sent_once_although_sprio_lists_new_records_late(slurm: LocalSlurm) -> None:
