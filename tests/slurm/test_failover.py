@@ -18,6 +18,8 @@ SETTINGS = SlurmSettings(
     nodes=(NodeGroup("n", 1, 8, 1000),), backup=True, overrides={"SlurmctldTimeout": "3"}
 )
 USERS = ("games", "man")
+WHOLE_NODE = ("--cpus-per-task=8", "--mem=10")
+UNTIL_CANCELLED = "sleep 600"
 
 pytestmark = [
     pytest.mark.long,
@@ -32,23 +34,26 @@ def test_after_a_failover_of_slurmctld_the_order_continues_and_commitments_are_e
         began = float(int(time.time()))
         bridge = bridge_to(slurm, HALF_LIFE, began, USERS)
         bridge.poll()
-        slurm.submit("--cpus-per-task=8", "--mem=10", user="games", script="sleep 10")
-        waiting = slurm.submit("--cpus-per-task=8", "--mem=10", user="man", script="sleep 1")
+        blocking = slurm.submit(*WHOLE_NODE, user="games", script=UNTIL_CANCELLED)
+        waiting = slurm.submit(*WHOLE_NODE, user="man", script="sleep 1")
         first = poll_through(bridge, running=1)
         assert [placed.target for placed in first.order.placed] == [str(waiting)]
         before = time.time()
         slurm.run("scontrol", "update", f"jobid={waiting}", "comment=causes-a-save")
         wait_for_state(slurm.folder / "state", before)
         slurm.kill_controller()
-        poll_through(bridge, running=0)
-        assert "backup is UP" in slurm.run("scontrol", "ping")
-        # The new controller accepts site factors.
-        slurm.submit("--cpus-per-task=8", "--mem=10", user="games", script="sleep 5")
         poll_through(bridge, running=1)
-        waiting = slurm.submit("--cpus-per-task=8", "--mem=10", user="man", script="sleep 1")
+        assert "backup is UP" in slurm.run("scontrol", "ping")
+        slurm.run("scancel", str(blocking))
+        poll_through(bridge, running=0)
+        # The new controller accepts site factors.
+        blocking = slurm.submit(*WHOLE_NODE, user="games", script=UNTIL_CANCELLED)
+        poll_through(bridge, running=1)
+        waiting = slurm.submit(*WHOLE_NODE, user="man", script="sleep 1")
         while not bridge.client.site_factors().get(str(waiting)):
             assert not bridge.poll().failures
             assert bridge.state.running == 1
+        slurm.run("scancel", str(blocking))
         poll_through(bridge, running=0)
         bridge.state.settle(bridge.state.observed)
         until = bridge.state.settled.now
