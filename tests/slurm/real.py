@@ -85,6 +85,28 @@ def from_jobcomp(
     return commitments([*held.values(), *more], joined, capacities, half_life, until)
 
 
+def from_sacct(
+    slurm: LocalSlurm,
+    joined: Mapping[str, float],
+    capacities: Sequence[tuple[float, Mapping[str, float]]],
+    half_life: float,
+    *,
+    until: float,
+) -> dict[str, dict[str, float]]:
+    """Compute commitments to cores and memory from the output of sacct alone."""
+    output = slurm.run(
+        *("env", "SLURM_TIME_FORMAT=%s", "sacct", "--allusers", "--allocations", "--duplicates"),
+        *("--parsable2", "--noheader", "--starttime=now-1hour", "--format"),
+        "user,start,end,alloctres",
+    )
+    held = []
+    for line in output.splitlines():
+        user, start, end, resources = line.split("|")
+        if start.isdecimal() and end.isdecimal():
+            held.append(Held(user, float(start), float(end), _amounts(resources)))
+    return commitments(held, joined, capacities, half_life, until)
+
+
 def shown_as_running(slurm: LocalSlurm) -> dict[Start, Held]:
     """Return what squeue shows of running jobs: user and resources of each, without an end."""
     columns = ("jobid", "username", "starttime", "tres-alloc")

@@ -18,8 +18,7 @@ from allocator.slurm.users import UserKey
 from allocator.users.settings import DeclaredUser
 from frameworks.local_slurm.cluster import LocalSlurm, SlurmError
 from frameworks.local_slurm.configuration import NodeGroup, SlurmSettings
-from tests.slurm.real import ROOT, poll_until, reason_to_skip
-from tests.slurm.separate import Held, commitments
+from tests.slurm.real import ROOT, from_sacct, poll_until, reason_to_skip
 
 HALF_LIFE = 15.0
 MIN_JOB_AGE = 5.0
@@ -102,6 +101,14 @@ def await_forgotten_jobs(slurm: LocalSlurm) -> None:
         time.sleep(0.5)
 
 
+def expected_from_sacct(
+    slurm: LocalSlurm, began: float, until: float
+) -> dict[str, dict[str, float]]:
+    capacity = {"cpus": float(CORES), "mem": float(MEMORY)}
+    joined = dict.fromkeys(USERS, began)
+    return from_sacct(slurm, joined, [(began, capacity)], HALF_LIFE, until=until)
+
+
 def test_jobs_count_below_nested_accounts_with_the_shares_of_this_cluster(
     slurm: LocalSlurm,
 ) -> None:
@@ -179,7 +186,7 @@ def test_jobs_of_an_outage_count_exactly_and_runaway_jobs_do_not(slurm: LocalSlu
     bridge.state.inherit(stored)
     bridge.poll()
     bridge.state.settle(bridge.state.observed)
-    expected = from_sacct(slurm, began, bridge.state.settled.now)
+    expected = expected_from_sacct(slurm, began, bridge.state.settled.now)
     assert {user: bridge.state.settled.commitments((user,))[0] for user in expected} == {
         user: pytest.approx(amounts, abs=1e-9) for user, amounts in expected.items()
     }
@@ -210,7 +217,7 @@ def test_a_bridge_waits_until_slurmctld_has_sent_its_records_to_slurmdbd(slurm: 
             bridge.poll()
         assert time.monotonic() < deadline, slurm.run("sdiag")
     bridge.state.settle(bridge.state.observed)
-    expected = from_sacct(slurm, began, bridge.state.settled.now)
+    expected = expected_from_sacct(slurm, began, bridge.state.settled.now)
     assert bridge.state.settled.commitments(("news",))[0] == pytest.approx(expected["news"])
     assert expected["news"]["cpus"] > 0.0
     assert not bridge.state.findings.unseen
@@ -295,26 +302,6 @@ def test_a_changed_configuration_of_slurm_applies_from_the_next_reading_of_the_n
         slurm.start_accounting()
         slurm.conf.write_text(conf)
         slurm.run("scontrol", "reconfigure")
-
-
-def from_sacct(slurm: LocalSlurm, began: float, until: float) -> dict[str, dict[str, float]]:
-    """Compute commitments from the output of sacct alone."""
-    output = slurm.run(
-        *("env", "SLURM_TIME_FORMAT=%s", "sacct", "--allusers", "--allocations", "--duplicates"),
-        *("--parsable2", "--noheader", "--starttime=now-1hour", "--format"),
-        "user,start,end,alloctres",
-    )
-    held = []
-    for line in output.splitlines():
-        user, start, end, resources = line.split("|")
-        if start.isdecimal() and end.isdecimal():
-            amounts = dict(part.split("=") for part in resources.split(","))
-            memory = float(amounts["mem"].removesuffix("M"))
-            amount = {"cpus": float(amounts["cpu"]), "mem": memory}
-            held.append(Held(user, float(start), float(end), amount))
-    capacity = {"cpus": float(CORES), "mem": float(MEMORY)}
-    joined = dict.fromkeys(USERS, began)
-    return commitments(held, joined, [(began, capacity)], HALF_LIFE, until)
 
 
 def test_without_slurmdbd_the_order_continues_with_the_known_accounts(slurm: LocalSlurm) -> None:
