@@ -114,7 +114,7 @@ class GeneratedSlurm(SlurmClient):
 
     def configuration(self) -> dict[str, str]:
         """Return the settings of slurmctld by name."""
-        return {"MinJobAge": "300 sec"}
+        return {"MinJobAge": "300 sec", "BOOT_TIME": str(BEGAN)}
 
     def nodes(self) -> str:
         """Return all nodes, as scontrol prints them."""

@@ -108,11 +108,15 @@ class _History(NamedTuple):
     """Whether slurmdbd keeps the accounting. Only then `sacct` and `sacctmgr` answer."""
     jobcomp: Path | None
     """The file of `jobcomp/filetxt`, if Slurm writes one."""
+    began: str
+    """When the present slurmctld started. If it has crashed, its records may have jobs of its last
+    seconds that `squeue` does not show."""
 
 
 class _Reading(NamedTuple):
     """Facts from one reading of Slurm."""
 
+    history: _History
     observation: Observation
     associations: Associations | None
     """The tree of accounts; None if it was not read this time."""
@@ -191,7 +195,8 @@ class Bridge:
         history, nodes = self._history, None
         nodes_due = now - self._nodes_read >= settings.nodes_every
         if history is None or nodes_due:
-            history = self._history = _history(self.client.configuration())
+            history = _history(self.client.configuration())
+        restarted = self._history is not None and history.began != self._history.began
         associations = self._read_associations(now, history)
         if nodes_due:
             nodes = read_nodes(self.client.nodes())
@@ -203,10 +208,11 @@ class Bridge:
         away = now - state.observed > history.min_job_age
         records: list[Record] = []
         complete = True
-        if away or state.vanished(jobs):
+        if away or restarted or state.vanished(jobs):
             records, complete = self._records(now, history)
         unseen_until = now - history.min_job_age if away and not complete else None
-        return _Reading(Observation(now, jobs, details, nodes), associations, records, unseen_until)
+        observation = Observation(now, jobs, details, nodes)
+        return _Reading(history, observation, associations, records, unseen_until)
 
     def _read_associations(self, now: float, history: _History) -> Associations | None:
         """Return the tree of accounts; None if no reading is due, or slurmdbd does not answer.
@@ -233,6 +239,7 @@ class Bridge:
     def _take_over(self, reading: "_Reading") -> ShareTree:
         """Apply what Slurm has shown, and return the present users."""
         observation = reading.observation
+        self._history = reading.history
         if reading.associations is not None:
             self.state.set_associations(reading.associations)
             self._accounts_read = observation.now
@@ -361,14 +368,17 @@ def _history(configuration: Mapping[str, str]) -> _History:
         configuration: Settings of slurmctld by name.
 
     Raises:
-        ShapeError: MinJobAge has an unknown form.
+        ShapeError: A setting is missing, or has an unknown form.
     """
+    if "BOOT_TIME" not in configuration:
+        raise ShapeError("scontrol show config: the setting BOOT_TIME is missing")
     age = configuration.get("MinJobAge", "").partition(" ")[0]
     if not age.isdecimal():
         raise ShapeError(f"scontrol show config: MinJobAge is {age!r}, not a number of seconds")
     is_text_file = configuration.get("JobCompType", "") == "jobcomp/filetxt"
     jobcomp = Path(configuration.get("JobCompLoc", "")) if is_text_file else None
-    return _History(float(age), keeps_accounting(configuration), jobcomp)
+    began = configuration["BOOT_TIME"]
+    return _History(float(age), keeps_accounting(configuration), jobcomp, began)
 
 
 def _target(job: Job) -> str:

@@ -188,8 +188,8 @@ class JobTimeline:
     def add(self, record: Attempt) -> None:
         """Take over an attempt from the accounting, unless its resources are known already."""
         for known in self.attempts:
-            if known.start == record.start and known.end is None:
-                known.end = record.end
+            if known.start == record.start and known.end in {None, known.start}:
+                known.end = record.end  # open, or a start that slurmctld forgot
             if known.start <= record.start and (known.end is None or record.start < known.end):
                 return
         self.attempts.append(record)

@@ -215,6 +215,13 @@ class LocalSlurm:
         """Kill slurmctld at once, as a crash would."""
         self._children.latest("slurmctld").kill()
 
+    def stop_controller(self) -> None:
+        """Stop slurmctld, which saves its state."""
+        controller = self._children.latest("slurmctld")
+        controller.ask_to_stop()
+        controller.stop(time.monotonic() + _PATIENCE)
+        controller.kill()  # so that its end is no failure
+
     def kill_accounting(self) -> None:
         """Kill slurmdbd at once. slurmctld keeps its records until slurmdbd answers again."""
         self._children.latest("slurmdbd").kill()

@@ -1,5 +1,6 @@
 """Commitments stay exact on a real Slurm: failures of either side, and jobs of all kinds."""
 
+import shutil
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -8,7 +9,7 @@ import pytest
 
 from allocator.slurm.bridge import Bridge, Cycle
 from allocator.slurm.client import CommandError
-from frameworks.local_slurm.cluster import LocalSlurm
+from frameworks.local_slurm.cluster import LocalSlurm, ended_jobs
 from frameworks.local_slurm.configuration import NodeGroup, SlurmSettings
 from tests.slurm.real import (
     ROOT,
@@ -101,6 +102,50 @@ def test_commitments_equal_those_of_the_records_after_failures_and_jobs_of_all_k
     assert commitments["cpus"] == pytest.approx(least[SPECIAL]["cpus"], abs=0.03)
 
 
+def test_jobs_that_slurmctld_forgot_when_it_crashed_count_by_its_records(tmp_path: Path) -> None:
+    with LocalSlurm(tmp_path / "slurm", SETTINGS, ROOT) as slurm:
+        began = float(int(time.time()))
+        users = dict.fromkeys(PLAIN, began)
+        bridge = bridge_to(slurm, HALF_LIFE, began, users)
+        bridge.poll()
+        held = ("--hold", "--exclusive", "--nodes=2", "--mem=0")
+        seen = slurm.submit(*held, user="games", script="sleep 600")
+        unseen = slurm.submit(*held, user="man", script="sleep 2")
+        bridge.poll()
+        state, saved = slurm.folder / "state", tmp_path / "saved"
+        slurm.stop_controller()  # saves its state
+        shutil.copytree(state, saved)
+        slurm.start_controller()
+        slurm.run("scontrol", "release", f"{seen},{unseen}")
+        poll_until(bridge, lambda _: seen in shown_numbers(bridge, "RUNNING"), 60.0)
+        time.sleep(1.0)
+        slurm.run("scancel", str(seen))
+        ends = {(str(seen), "CANCELLED"), (str(unseen), "COMPLETED")}
+        while not ends <= {(job["JobId"], job["JobState"]) for job in ended_jobs(slurm.jobcomp)}:
+            time.sleep(0.2)
+        slurm.kill_controller()
+        shutil.rmtree(state)
+        saved.rename(state)
+        slurm.start_controller()
+        time.sleep(bridge.settings.nodes_every)
+        bridge.poll()
+        assert shown_numbers(bridge, "PENDING") == {seen, unseen}
+        bridge.state.settle(bridge.state.observed)
+        until = bridge.state.settled.now
+        records = (slurm.jobcomp, users, capacities(bridge, began), HALF_LIFE)
+        expected = from_jobcomp(*records, until=until)
+    for user in PLAIN:
+        exact = pytest.approx(expected[user], abs=1e-9)
+        assert bridge.state.settled.commitments((user,))[0] == exact, user
+    assert expected["games"]["cpus"] > 0.0
+    assert expected["man"]["cpus"] > 0.0
+
+
+def shown_numbers(bridge: Bridge, state: str) -> set[int]:
+    """Return the jobs that had a state at the latest poll."""
+    return {seen.job.number for seen in bridge.state.seen() if seen.job.state == state}
+
+
 def submit_all_kinds(slurm: LocalSlurm) -> dict[str, int]:
     """Submit jobs of all kinds, and return the jobs that are changed later."""
     short, long = "sleep $((4 + SLURM_JOB_ID % 7))", "sleep 60"
@@ -163,7 +208,7 @@ def fail_node(slurm: LocalSlurm, bridge: Bridge) -> None:
 
 def running(bridge: Bridge, jobs: dict[str, int]) -> set[str]:
     """Return the names of the jobs that were running at the latest poll."""
-    numbers = {seen.job.number for seen in bridge.state.seen() if seen.job.state == "RUNNING"}
+    numbers = shown_numbers(bridge, "RUNNING")
     return {name for name, number in jobs.items() if number in numbers}
 
 

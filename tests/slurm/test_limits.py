@@ -116,7 +116,8 @@ def test_a_job_at_a_limit_of_its_own_is_passed_over_and_one_at_a_shared_limit_ke
     slurm: LocalSlurm,
 ) -> None:
     bridge = bridge_to(slurm, HALF_LIFE, time.time(), USERS)
-    running, waiting = [], []
+    running: list[int] = []
+    waiting: list[int] = []
     for request in (("--qos=single",), ("--qos=shared", "--ntasks=3"), ("--licenses=solver:1",)):
         for jobs in (running, waiting):
             jobs.append(slurm.submit(*request, "--mem=10", user="games", script=LONG))
