@@ -72,17 +72,24 @@ def from_jobcomp(
     Users that are not known from an earlier time count from their first submission.
     """
     joined = dict(known)
-    held: dict[Start, Held] = {}
     for fields in ended_jobs(file):
         user = fields["UserId"].split("(")[0]
         joined[user] = min(joined.get(user, until), _seconds(fields["SubmitTime"]))
+    return commitments([*recorded(file), *more], joined, capacities, half_life, until)
+
+
+def recorded(file: Path) -> Iterable[Held]:
+    """Return the allocations that the file of jobcomp has."""
+    held: dict[Start, Held] = {}
+    for fields in ended_jobs(file):
+        user = fields["UserId"].split("(")[0]
         resources = _amounts(fields["Tres"]) | {"cpus": float(fields["ProcCnt"])}
         start, end = _seconds(fields["StartTime"]), _seconds(fields["EndTime"])
         # A controller that crashed has forgotten the end, so the job ends once more.
         attempt = held.get((fields["JobId"], start))
         latest = end if attempt is None else max(attempt.end, end)
         held[fields["JobId"], start] = Held(user, start, latest, resources)
-    return commitments([*held.values(), *more], joined, capacities, half_life, until)
+    return held.values()
 
 
 def from_sacct(

@@ -1,6 +1,7 @@
 """The adaptive experiment of the SDRF paper, small, on a real Slurm."""
 
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -8,16 +9,18 @@ import pytest
 from allocator.slurm.bridge import Bridge
 from allocator.slurm.jobs import array_tasks
 from frameworks.local_slurm.cluster import LocalSlurm
-from tests.slurm.real import ROOT, USERS, bridge_to, from_jobcomp, reason_to_skip
+from tests.slurm.real import ROOT, USERS, bridge_to, poll_until, reason_to_skip, recorded
+from tests.slurm.separate import Held, commitments
 
 HALF_LIFE = 20.0
 """Seconds; jobs are a quarter as long."""
-ARRIVALS = {"games": 0.0, "man": 18.0, "news": 34.0}
-END = 48.0
+PHASES = {"games": 18.0, "man": 16.0, "news": 14.0}
+"""Seconds from each user's first job to the first job of the next user, or to the end."""
+SETTLING = 4.0
+"""Seconds of a phase that do not count: jobs that run already end first."""
 JOB = ("--cpus-per-task=10", "--mem=1000", "--array=0-29")
 SCRIPT = "sleep $((3 + SLURM_ARRAY_TASK_ID % 4))"
 CAPACITY = {"cpus": 160.0, "mem": 240_000.0}
-Series = dict[float, dict[str, float]]
 
 pytestmark = [
     pytest.mark.long,
@@ -29,48 +32,49 @@ def test_newcomers_lead_and_commitments_decay_on_a_real_slurm(tmp_path: Path) ->
     with LocalSlurm(tmp_path / "slurm", root=ROOT) as slurm:
         began = float(int(time.time()))
         bridge = bridge_to(slurm, HALF_LIFE, began, USERS)
-        cores, commitments = play(slurm, bridge)
+        starts = play(slurm, bridge)
         for user in USERS:
             slurm.run("scancel", f"--user={user}")
-        time.sleep(3.0)
-        bridge.poll()
-        until = float(int(time.time()))
-        bridge.poll()
-        bridge.state.settle(until)
-        expected = from_jobcomp(
-            slurm.jobcomp, dict.fromkeys(USERS, began), [(began, CAPACITY)], HALF_LIFE, until=until
-        )
+        poll_until(bridge, lambda _: not bridge.state.running, 60.0)
+        bridge.state.settle(bridge.state.observed)
+        until = bridge.state.settled.now
+        held = list(recorded(slurm.jobcomp))
+
+        def computed(until: float) -> dict[str, dict[str, float]]:
+            capacities = [(began, CAPACITY)]
+            joined = dict.fromkeys(USERS, began)
+            return commitments(held, joined, capacities, HALF_LIFE, until)
+
     findings = bridge.state.findings
     assert (findings.late, findings.corrections, findings.lost) == ([], [], [])
     for user in USERS:
-        exact = pytest.approx(expected[user], abs=1e-9)
+        exact = pytest.approx(computed(until)[user], abs=1e-9)
         assert bridge.state.settled.commitments((user,))[0] == exact
 
-    assert mean(cores, "games", 4, 18) > 120, "alone, a user gets everything"
-    assert mean(cores, "man", 22, 32) > 1.2 * mean(cores, "games", 22, 32), "a newcomer leads"
-    assert mean(cores, "news", 38, 46) > 1.2 * mean(cores, "games", 38, 46)
-    before = max(time for time in commitments if time < ARRIVALS["man"])
-    last = max(commitments)
-    assert commitments[before]["games"] > 0.15
-    assert commitments[last]["games"] < 0.7 * commitments[before]["games"], "commitments decay"
+    def mean(user: str, phase: str) -> float:
+        first, last = starts[phase] + SETTLING, starts[phase] + PHASES[phase]
+        return mean_cores(held, user, first, last)
+
+    assert mean("games", "games") > 120, "alone, a user gets everything"
+    assert mean("man", "man") > 1.2 * mean("games", "man"), "a newcomer leads"
+    assert mean("news", "news") > 1.2 * mean("games", "news")
+    before, last = computed(starts["man"]), computed(starts["news"] + PHASES["news"])
+    assert before["games"]["cpus"] > 0.15
+    assert last["games"]["cpus"] < 0.7 * before["games"]["cpus"], "commitments decay"
 
 
-def play(slurm: LocalSlurm, bridge: Bridge) -> tuple[Series, Series]:
-    """Submit the users' jobs while the bridge polls; return cores and commitments over time."""
-    began = time.monotonic()
-    cores: Series = {}
-    commitments: Series = {}
-    while (elapsed := time.monotonic() - began) < END:
-        for user, arrival in ARRIVALS.items():
-            if elapsed >= arrival and pending_tasks(bridge, user) < 15:
-                slurm.submit(*JOB, user=user, script=SCRIPT)
-        cycle = bridge.poll()
-        assert not cycle.failures
-        standings = {path[0]: cycle.tree.standing(path) for path in cycle.tree.users()}
-        cores[elapsed] = {u: s.allocation["cpus"] / 1000 for u, s in standings.items()}
-        commitments[elapsed] = {u: s.commitment for u, s in standings.items()}
-        time.sleep(0.5)
-    return cores, commitments
+def play(slurm: LocalSlurm, bridge: Bridge) -> dict[str, float]:
+    """Submit the users' jobs while the bridge polls; return when each user's first job came."""
+    starts: dict[str, float] = {}
+    for newcomer, seconds in PHASES.items():
+        starts[newcomer] = time.time()
+        while time.time() < starts[newcomer] + seconds:
+            for user in starts:
+                if pending_tasks(bridge, user) < 15:
+                    slurm.submit(*JOB, user=user, script=SCRIPT)
+            assert not bridge.poll().failures
+            time.sleep(0.5)
+    return starts
 
 
 def pending_tasks(bridge: Bridge, user: str) -> int:
@@ -79,6 +83,11 @@ def pending_tasks(bridge: Bridge, user: str) -> int:
     return sum(len(list(array_tasks(job.tasks))) for job in pending)
 
 
-def mean(cores: Series, user: str, first: float, last: float) -> float:
-    values = [by_user[user] for time, by_user in cores.items() if first <= time <= last]
-    return sum(values) / len(values)
+def mean_cores(held: Iterable[Held], user: str, first: float, last: float) -> float:
+    """Return the mean number of cores that a user held between two times."""
+    core_seconds = sum(
+        part.amounts["cpus"] * max(min(part.end, last) - max(part.start, first), 0.0)
+        for part in held
+        if part.user == user
+    )
+    return core_seconds / (last - first)
