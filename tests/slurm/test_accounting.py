@@ -122,7 +122,7 @@ def test_jobs_count_below_nested_accounts_with_the_shares_of_this_cluster(
         "maths/news": 3,
         "(no account)/mail": 4,
     }
-    cycle = poll_until(bridge, lambda _: holding(bridge, expected), 20.0)
+    cycle = poll_until(bridge, lambda _: holding(bridge, expected), 60.0)
     weights = {
         ("physics",): 3.0,
         ("physics", "lab"): 2.0,
@@ -140,7 +140,7 @@ def test_shares_and_parents_that_change_at_run_time_apply_at_the_next_reading(
 ) -> None:
     bridge = bridge_to(slurm, "tree")
     slurm.submit("--cpus-per-task=2", "--mem=10", user="games", script="sleep 60")
-    poll_until(bridge, lambda _: holding(bridge, {"physics/lab/games": 2}), 20.0)
+    poll_until(bridge, lambda _: holding(bridge, {"physics/lab/games": 2}), 60.0)
     modify = ("sacctmgr", "--immediate", "modify", "account")
     slurm.run(*modify, "physics", "set", "fairshare=8")
     slurm.run(*modify, "lab", "set", "parent=maths")
@@ -149,10 +149,10 @@ def test_shares_and_parents_that_change_at_run_time_apply_at_the_next_reading(
         assert cycle.tree.standing(("physics",)).weight == 8.0
         slurm.submit("--cpus-per-task=3", "--mem=10", user="games", script="sleep 60")
         both = {"physics/lab/games": 2, "maths/lab/games": 3}
-        cycle = poll_until(bridge, lambda _: holding(bridge, both), 20.0)
+        cycle = poll_until(bridge, lambda _: holding(bridge, both), 60.0)
         assert cycle.tree.standing(("maths", "lab")).weight == 2.0
         slurm.run("scancel", "--user=games")
-        poll_until(bridge, lambda _: holding(bridge, {}), 20.0)
+        poll_until(bridge, lambda _: holding(bridge, {}), 60.0)
         assert not bridge.state.findings.lost
     finally:
         slurm.run(*modify, "physics", "set", "fairshare=3")
@@ -165,7 +165,7 @@ def test_jobs_of_one_account_count_together_with_its_shares(slurm: LocalSlurm) -
     slurm.submit("--cpus-per-task=3", "--mem=10", "--account=lab", user="man", script="sleep 60")
     slurm.submit("--cpus-per-task=4", "--mem=10", user="mail", script="sleep 60")
     expected = {"lab": 5, "(no account)": 4}
-    cycle = poll_until(bridge, lambda _: holding(bridge, expected), 20.0)
+    cycle = poll_until(bridge, lambda _: holding(bridge, expected), 60.0)
     assert cycle.tree.standing(("lab",)).weight == 2.0
 
 
@@ -173,7 +173,7 @@ def test_jobs_of_an_outage_count_exactly_and_runaway_jobs_do_not(slurm: LocalSlu
     bridge = bridge_to(slurm, "user", declared=USERS)
     began = bridge.state.settled.now
     slurm.submit("--cpus-per-task=6", "--mem=100", user="games", script="sleep 4")
-    poll_until(bridge, lambda _: holding(bridge, {"games": 6}), 20.0)
+    poll_until(bridge, lambda _: holding(bridge, {"games": 6}), 60.0)
     stored, since = bridge.state.settled.tree.memory(), bridge.state.settled.now
     # The service is away. Slurm runs other jobs, and forgets all.
     slurm.submit("--cpus-per-task=8", "--mem=500", user="man", script="sleep 3")
@@ -310,7 +310,7 @@ def test_without_slurmdbd_the_order_continues_with_the_known_accounts(slurm: Loc
     slurm.submit("--mem=10", user="games", script="sleep 60")
     slurm.kill_accounting()
     try:
-        cycle = poll_until(bridge, lambda _: holding(bridge, {"physics/lab/games": 1}), 30.0)
+        cycle = poll_until(bridge, lambda _: holding(bridge, {"physics/lab/games": 1}), 60.0)
         assert "sacctmgr" in bridge.accounts_failure
         assert cycle.tree.standing(("physics",)).weight == 3.0
         with pytest.raises(CommandError, match="sacctmgr"):

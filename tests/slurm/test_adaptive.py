@@ -24,6 +24,7 @@ CAPACITY = {"cpus": 160.0, "mem": 240_000.0}
 
 pytestmark = [
     pytest.mark.long,
+    pytest.mark.timeout(400),
     pytest.mark.skipif(reason_to_skip() is not None, reason=str(reason_to_skip())),
 ]
 

@@ -36,6 +36,7 @@ SETTINGS = SlurmSettings(
 
 pytestmark = [
     pytest.mark.long,
+    pytest.mark.timeout(400),
     pytest.mark.skipif(reason_to_skip() is not None, reason=str(reason_to_skip())),
 ]
 
@@ -49,7 +50,7 @@ def test_commitments_equal_those_of_the_records_after_failures_and_jobs_of_all_k
         bridge = bridge_to(slurm, HALF_LIFE, began, users)
         bridge.poll()
         special = submit_all_kinds(slurm)
-        poll_until(bridge, lambda _: special.keys() <= running(bridge, special), 20.0)
+        poll_until(bridge, lambda _: special.keys() <= running(bridge, special), 60.0)
 
         change_jobs(slurm, bridge, special)
 
@@ -80,7 +81,7 @@ def test_commitments_equal_those_of_the_records_after_failures_and_jobs_of_all_k
         fail_node(slurm, bridge)
         for user in users:
             slurm.run("scancel", f"--user={user}")
-        poll_until(bridge, lambda _: not bridge.state.running, 30.0)
+        poll_until(bridge, lambda _: not bridge.state.running, 60.0)
         time.sleep(2.0)
         until = float(int(time.time()))
         bridge.poll()
@@ -194,7 +195,7 @@ def forgotten_starts(before_crash: dict[Start, Held], jobcomp: Path, until: floa
 def fail_node(slurm: LocalSlurm, bridge: Bridge) -> None:
     """Kill a node with its jobs until the bridge has seen that it is down, then start it again."""
     slurm.kill_node("n4")
-    poll_until(bridge, lambda _: not bridge.state.nodes["n4"].counts, 30.0)
+    poll_until(bridge, lambda _: not bridge.state.nodes["n4"].counts, 60.0)
     slurm.start_node("n4")
 
     def is_back(_: Cycle) -> bool:
@@ -203,7 +204,7 @@ def fail_node(slurm: LocalSlurm, bridge: Bridge) -> None:
             slurm.run("scontrol", "update", "nodename=n4", "state=resume")
         return bridge.state.nodes["n4"].counts
 
-    poll_until(bridge, is_back, 30.0)
+    poll_until(bridge, is_back, 60.0)
 
 
 def running(bridge: Bridge, jobs: dict[str, int]) -> set[str]:

@@ -23,6 +23,7 @@ UNTIL_CANCELLED = "sleep 600"
 
 pytestmark = [
     pytest.mark.long,
+    pytest.mark.timeout(400),
     pytest.mark.skipif(reason_to_skip() is not None, reason=str(reason_to_skip())),
 ]
 
