@@ -91,7 +91,8 @@ class Job:
     qos: str
     state: str
     reason: str
-    """Why the job is pending, without details."""
+    """Why the job is pending, without details. `REVOKED`: another cluster of the federation runs
+    it."""
     priority: int
     nice: int
     submitted: float
@@ -263,7 +264,7 @@ def _job(line: str, measure: Callable[[str], Quantities]) -> Job:
         partitions=tuple(fields["partition"].split(",")),
         qos="" if fields["qos"] in NEVER else fields["qos"],
         state=state,
-        reason=reason_code(fields["reason"].rstrip(_SEPARATOR)),
+        reason=state if state == "REVOKED" else reason_code(fields["reason"].rstrip(_SEPARATOR)),
         priority=_whole(fields, "prioritylong", where),
         nice=_whole(fields, "nice", where),
         submitted=submitted,
@@ -322,8 +323,14 @@ def quantities(text: str) -> Quantities:
 
 @lru_cache(4096)
 def reason_code(text: str) -> str:
-    """Return a reason without details: `ReqNodeNotAvail, UnavailableNodes:n4` is shortened."""
-    return re.split(r"[,(:\s]", text.strip().removeprefix("("), maxsplit=1)[0] or "None"
+    """Return a reason without details: `ReqNodeNotAvail, UnavailableNodes:n4` is shortened.
+
+    Some of Slurm's reasons are sentences, such as `job requeued in held state`.
+    """
+    reason = re.split(r"[,(:]", text.strip(" ()"), maxsplit=1)[0].strip()
+    if reason.startswith("Nodes required for job"):
+        return "Nodes"
+    return reason or "None"
 
 
 def read_details(text: str) -> dict[int, JobDetail]:

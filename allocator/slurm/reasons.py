@@ -55,6 +55,8 @@ _GROUPS: dict[str, ReasonGroup] = {
     "DependencyNeverSatisfied": "invalid",
     "JobHeldAdmin": "held",
     "JobHeldUser": "held",
+    "job requeued in held state": "held",
+    "launch failed requeued held": "held",
     "BadConstraints": "invalid",
     "AccountNotAllowed": "invalid",
     "QOSNotAllowed": "invalid",

@@ -15,6 +15,8 @@ from allocator.slurm.jobs import (
     read_nodes,
     reason_code,
 )
+from allocator.slurm.order import can_start
+from allocator.slurm.reasons import group_of
 
 PENDING = (
     "0:00|13|13|1-3,6-9%2|N/A|games|phys|gpu,main|normal|PENDING|999|0|1795707788|1795707788|"
@@ -106,8 +108,26 @@ def test_a_missing_column_is_an_error_that_shows_the_line() -> None:
 def test_a_reason_may_contain_any_character() -> None:
     (job,) = read(changed(PENDING, reason="ReqNodeNotAvail, UnavailableNodes:n[1|4]"))
     assert job.reason == "ReqNodeNotAvail"
-    assert reason_code("(launch failed requeued held)") == "launch"
     assert reason_code("") == "None"
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "group"),
+    [
+        ("(launch failed requeued held)", "launch failed requeued held", "held"),
+        ("job requeued in held state", "job requeued in held state", "held"),
+        ("(Nodes required for job are DOWN, DRAINED or reserved for others)", "Nodes", "nodes"),
+        ("(Reservation)", "Reservation", "reservation"),
+    ],
+)
+def test_sentences_of_slurm_are_reasons(text: str, code: str, group: str) -> None:
+    assert reason_code(text) == code
+    assert group_of(code) == group
+
+
+def test_a_job_that_another_cluster_of_the_federation_runs_is_not_ready_here() -> None:
+    (job,) = read(changed(PENDING, state="REVOKED", reason="None"))
+    assert not can_start(job.reason)
 
 
 def test_task_ids_of_arrays() -> None:
