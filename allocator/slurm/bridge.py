@@ -208,8 +208,15 @@ class Bridge:
         away = now - state.observed > history.min_job_age
         records: list[Record] = []
         complete = True
-        if away or restarted or state.vanished(jobs):
-            records, complete = self._records(now, history)
+        needed = away or bool(state.vanished(jobs))
+        if needed or restarted:
+            try:
+                records, complete = self._records(now, history)
+            except CommandError:
+                if needed or self._history is None:
+                    raise
+                # Only a crash needs them; the next reading of the nodes tries again.
+                history = history._replace(began=self._history.began)
         unseen_until = now - history.min_job_age if away and not complete else None
         observation = Observation(now, jobs, details, nodes)
         return _Reading(history, observation, associations, records, unseen_until)
