@@ -55,8 +55,10 @@ _HOLDING = {*RUNNING, "CONFIGURING", "RESIZING"}
 """States in which a job holds its resources, and has not ended."""
 _SUFFIXES = "*~#!%$@^-"
 """Characters that Slurm appends to a node's state, for example if the node does not respond."""
-_UNUSABLE = {"DOWN", "ERROR", "FUTURE", "UNKNOWN"}
-_NODE_STATES = {"ALLOCATED", "IDLE", "MIXED", *_UNUSABLE}
+_UNUSABLE = {"DOWN", "ERROR", "FUTURE"}
+_WITHOUT_JOBS = {"IDLE", "UNKNOWN"}
+"""States of nodes that run no job. After a start, slurmctld does not know idle nodes yet."""
+_NODE_STATES = {"ALLOCATED", "MIXED", *_WITHOUT_JOBS, *_UNUSABLE}
 _LEAVING = {"DRAIN", "FAIL", "INVALID_REG", "INVAL"}
 """Flags of nodes that start no job any more."""
 
@@ -156,7 +158,7 @@ class ClusterNode:
         """Whether the node is part of the capacity: it runs jobs, or may start jobs."""
         if self.state in _UNUSABLE:
             return False
-        return self.state != "IDLE" or not self.flags & _LEAVING
+        return self.state not in _WITHOUT_JOBS or not self.flags & _LEAVING
 
 
 class SeenJob(NamedTuple):

@@ -133,7 +133,7 @@ def test_jobs_that_slurmctld_forgot_when_it_crashed_count_by_its_records(tmp_pat
         assert shown_numbers(bridge, "PENDING") == {seen, unseen}
         bridge.state.settle(bridge.state.observed)
         until = bridge.state.settled.now
-        records = (slurm.jobcomp, users, capacities(bridge, began), HALF_LIFE)
+        records = (slurm.jobcomp, users, [(began, CAPACITY)], HALF_LIFE)
         expected = from_jobcomp(*records, until=until)
     for user in PLAIN:
         exact = pytest.approx(expected[user], abs=1e-9)

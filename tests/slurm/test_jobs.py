@@ -163,7 +163,7 @@ def test_a_node_has_resources_partitions_and_the_time_of_its_reason() -> None:
     [
         ("IDLE", True), ("MIXED+NOT_RESPONDING", True), ("ALLOCATED+DRAIN", True),
         ("IDLE+DRAIN", False), ("DOWN", False), ("DOWN+CLOUD", False), ("FUTURE", False),
-        ("IDLE+CLOUD+POWERED_DOWN", True),
+        ("IDLE+CLOUD+POWERED_DOWN", True), ("UNKNOWN", True), ("UNKNOWN+DRAIN", False),
     ],
 )  # fmt: skip
 def test_a_node_counts_while_it_runs_or_may_start_jobs(
