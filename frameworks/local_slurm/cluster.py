@@ -349,6 +349,8 @@ class LocalSlurm:
             f"--pid-file={self.folder / 'mariadbd.pid'}",
             "--skip-networking",
             "--innodb-buffer-pool-size=64M",
+            # With it, slurmdbd ends at some conflicts. Older versions do not have this option.
+            "--loose-innodb-snapshot-isolation=OFF",
         )
         client = ("mariadb", "--no-defaults", f"--socket={socket}", "--execute")
         self._wait("mariadbd", lambda: self.run(*client, "CREATE DATABASE IF NOT EXISTS slurm"))
