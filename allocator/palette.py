@@ -1,6 +1,6 @@
 """Colours of figures, reports, the status page and films: one definition, also as CSS variables."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 """Okabe and Ito's palette (2008): distinguishable for colour-blind people and in grey."""
@@ -45,17 +45,34 @@ _DARK = {
 def user_colours(users: Iterable[str]) -> dict[str, int]:
     """Choose a colour for each user. Return indexes in `COLOURS`, by user.
 
-    A user's name determines its colour, so the colour is the same in every picture. If two names
-    determine the same colour, the name that is later in alphabetical order gets the next unused
-    colour. Colours repeat only if there are more users than colours.
+    The name determines the colour, so a user keeps its colour in every picture while users
+    come and go. More users than colours repeat colours. With fewer users, two names may determine
+    the same colour. Then the later name in alphabetical order gets the next unused colour.
     """
-    colours: dict[str, int] = {}
-    for user in sorted(users):
-        first = (sum(map(ord, user)) - ord("A")) % len(COLOURS)
-        candidates = [(first + step) % len(COLOURS) for step in range(len(COLOURS))]
-        used = set(colours.values())
-        colours[user] = next((colour for colour in candidates if colour not in used), first)
+    names = sorted(set(users))
+    colours = {name: (sum(map(ord, name)) - ord("A")) % len(COLOURS) for name in names}
+    if len(names) > len(COLOURS):
+        return colours
+    used: set[int] = set()
+    for name, first in colours.items():
+        candidates = ((first + step) % len(COLOURS) for step in range(len(COLOURS)))
+        colours[name] = next(colour for colour in candidates if colour not in used)
+        used.add(colours[name])
     return colours
+
+
+def distinct_colours(users: Sequence[str]) -> dict[str, int]:
+    """Choose the users that a picture shows in colour, at most one for each colour.
+
+    Args:
+        users: All users of the picture, the largest first.
+
+    Returns:
+        The first user of each colour of `user_colours`. The remaining users are grey.
+    """
+    colours = user_colours(users)
+    first = {colours[user]: user for user in reversed(users)}
+    return {user: colours[user] for user in users if first[colours[user]] == user}
 
 
 def style() -> str:

@@ -6,7 +6,7 @@ from importlib.resources import files
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allocator.palette import COLOURS, style, user_colours
+from allocator.palette import COLOURS, distinct_colours, style, user_colours
 
 OWN_COLOUR = re.compile(r"#[0-9a-f]{6}\b|#[0-9a-f]{3}\b")
 
@@ -24,6 +24,28 @@ def test_colours_do_not_depend_on_the_order_in_which_users_are_listed(users: lis
 def test_consecutive_names_get_consecutive_colours_and_keep_them_when_users_come_and_go() -> None:
     assert user_colours("ABCD") == {"A": 0, "B": 1, "C": 2, "D": 3}
     assert user_colours("BD") == {"B": 1, "D": 3}
+
+
+names = st.text(min_size=1, max_size=5)
+
+
+@given(st.sets(names, min_size=len(COLOURS) + 1, max_size=30), names)
+def test_a_user_keeps_its_colour_when_others_come_to_more_users_than_colours(
+    users: set[str], newcomer: str
+) -> None:
+    before = user_colours(users)
+    assert user_colours({*users, newcomer}).items() >= before.items()
+
+
+@given(st.lists(names, unique=True, max_size=30))
+def test_a_picture_shows_one_user_of_each_colour_and_never_in_another_colour(
+    users: list[str],
+) -> None:
+    shown, everywhere = distinct_colours(users), user_colours(users)
+    assert len(set(shown.values())) == len(shown)
+    assert set(shown.values()) == set(everywhere.values())
+    assert shown.items() <= everywhere.items()
+    assert not users or users[0] in shown, "the largest user is not grey"
 
 
 def test_the_pages_take_all_colours_from_the_palette() -> None:

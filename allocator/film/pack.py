@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from allocator.film.camera import MOST_USERS, Frame, Reel, UserFrame
-from allocator.palette import COLOURS, user_colours
+from allocator.palette import COLOURS, distinct_colours
 
 FORMAT = 2
 """Version of the player's data format."""
@@ -42,7 +42,7 @@ def pack(reel: Reel, about: About) -> dict[str, Any]:
     numbers = {
         cell: number for number, cell in enumerate(used_cells, start=1)
     }  # 0: the agent is absent
-    colours = user_colours(names[: len(COLOURS)])
+    colours = distinct_colours(names)
     positions = {name: position for position, name in enumerate(names)}
     cells, amounts = reel.cells.states(), reel.held.states()
     resources = sorted(

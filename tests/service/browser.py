@@ -1,5 +1,6 @@
 """A real headless browser, driven over the W3C's WebDriver protocol."""
 
+import importlib.util
 import json
 import shutil
 import subprocess
@@ -17,6 +18,14 @@ from tests.service.served import PATIENCE, answers, wait_for
 def chromedriver() -> str | None:
     """Return the path of chromedriver, if Chromium and chromedriver are installed."""
     return shutil.which("chromedriver") if shutil.which("chromium") else None
+
+
+def axe() -> str | None:
+    """Return the accessibility checker's source, if it is installed."""
+    spec = importlib.util.find_spec("axe_core_python")
+    if spec is None or not spec.submodule_search_locations:
+        return None
+    return (Path(spec.submodule_search_locations[0]) / "axe.min.js").read_text()
 
 
 class Browser:
@@ -53,6 +62,21 @@ class Browser:
         """Run a script in each page opened from now on, before the page's own scripts."""
         command = {"cmd": "Page.addScriptToEvaluateOnNewDocument", "params": {"source": script}}
         self._call("POST", f"{self._session}/goog/cdp/execute", command)
+
+    def violations(self, checker: str) -> list[str]:
+        """Return the complaints of an accessibility checker, in the light and the dark scheme."""
+        self.run(checker)
+        complaints: list[str] = []
+        for scheme in ("light", "dark"):
+            features = [{"name": "prefers-color-scheme", "value": scheme}]
+            command = {"cmd": "Emulation.setEmulatedMedia", "params": {"features": features}}
+            self._call("POST", f"{self._session}/goog/cdp/execute", command)
+            complaints += self.run_later(
+                "const done = arguments[0]; axe.run().then((all) => done(all.violations.map("
+                f"(each) => '{scheme}: ' + each.id + ': ' + "
+                "each.nodes.map((node) => node.html).join(' '))));"
+            )
+        return complaints
 
     def run(self, script: str) -> Any:  # noqa: ANN401 - whatever the script returns
         return self._call("POST", f"{self._session}/execute/sync", {"script": script, "args": []})

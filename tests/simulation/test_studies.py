@@ -47,8 +47,7 @@ from allocator.simulation.studies.section import (
 from allocator.simulation.studies.sources import resolve
 from allocator.simulation.studies.sweep import SimulatorKind, cells_of, run
 from allocator.simulation.trace import MachineClass, Trace
-from tests.service.browser import browsing, chromedriver
-from tests.service.show.test_status_page import axe
+from tests.service.browser import axe, browsing, chromedriver
 from tests.simulation.crowded import trace_of
 from tests.simulation.test_advice import bursts_beside_a_hog
 
@@ -520,9 +519,4 @@ def test_a_report_has_no_barriers_that_a_checker_finds(tmp_path: Path, width: in
     with browsing(tmp_path, width) as browser:
         browser.open(page.as_uri())
         assert browser.run("return document.documentElement.scrollWidth") == width
-        browser.run(checker)
-        violations = browser.run_later(
-            "const done = arguments[0]; axe.run().then((all) => done(all.violations.map("
-            "(each) => each.id + ': ' + each.nodes.map((node) => node.html).join(' '))));"
-        )
-        assert violations == []
+        assert browser.violations(checker) == []

@@ -103,7 +103,7 @@ class Film {
 
   amounts(vector) {
     return this.resources.map((name, place) => [name, vector[place]]).filter(([, amount]) => amount)
-      .map(([name, amount]) => name + " " + (amount / 1000).toLocaleString("en", { maximumFractionDigits: 3 }))
+      .map(([name, amount]) => name + " " + (amount / 1000).toLocaleString("en", { maximumFractionDigits: 3 }) + (name === "mem" || name === "disk" ? "\u00a0MB" : ""))
       .join(", ") || "nothing";
   }
 
@@ -166,7 +166,7 @@ class Chart {
     this.fair = drawn(this.svg, "fair");
     this.now = drawn(this.svg, "now");
     this.fairName = made("span", "named");
-    this.names = film.order.filter((user) => film.users[user][2] < GREY && this.peak(user).value).map((user) => {
+    this.names = film.order.slice(0, LINES).filter((user) => film.users[user][2] < GREY && this.peak(user).value).map((user) => {
       const node = made("span", "named", film.users[user][0]);
       node.style.setProperty("--own", player.colour(user));
       return [user, node];
@@ -419,7 +419,7 @@ class Player {
     });
     this.shown = new Int32Array(agents.length).fill(-1);
     this.walk(parent, () => this.cells.filter((node) => !node.classList.contains("gone")));
-    const own = this.film.users.length > GREY ? " The " + GREY + " users that held most have colours; the other users are grey." : "";
+    const own = this.film.users.length > GREY ? " Of the users with the same colour, the one that held most has it; the others are grey." : "";
     write(element("legend"), "Each square is an agent, filled by the part held of its fullest resource. Dashed: not offered." + own);
   }
 

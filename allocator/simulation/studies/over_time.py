@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from matplotlib.figure import Figure
 
-from allocator.palette import COLOURS, user_colours
+from allocator.palette import COLOURS, distinct_colours
 from allocator.simulation.outcome import Outcome
 from allocator.simulation.results import running_and_waiting
 from allocator.simulation.series import Series
@@ -19,7 +19,7 @@ _OTHERS = "0.6"
 def figure_of(outcome: Outcome, users: UserSummary, series: Series, title: str) -> Figure:
     """Draw users' dominant shares, commitments and waiting tasks over time, one panel each.
 
-    The users with the highest usage are in colour, all others in grey.
+    For each colour, the user with the highest usage has it. All others are grey.
 
     Args:
         outcome: Outcome of the simulation.
@@ -27,9 +27,10 @@ def figure_of(outcome: Outcome, users: UserSummary, series: Series, title: str) 
         series: Shares and commitments over time.
         title: Title of the figure.
     """
-    heaviest = np.argsort(-users.usage, kind="stable")[: len(COLOURS)].tolist()
-    colours = user_colours(users.names[user] for user in heaviest)
-    remaining = sorted(set(range(len(users.names))) - set(heaviest))
+    by_usage = np.argsort(-users.usage, kind="stable").tolist()
+    colours = distinct_colours([users.names[user] for user in by_usage])
+    coloured = [user for user in by_usage if users.names[user] in colours]
+    remaining = sorted(set(by_usage) - set(coloured))
     has_commitments = bool(np.isfinite(series.commitments).any())
     figure, panels = new_figure(title, panels=3 if has_commitments else 2)
     seconds = series.times / 1e6
@@ -46,7 +47,7 @@ def figure_of(outcome: Outcome, users: UserSummary, series: Series, title: str) 
             panel.plot(
                 seconds / size, values[:, remaining], color=_OTHERS, linewidth=0.4, alpha=0.5
             )
-        for user in heaviest:
+        for user in coloured:
             panel.plot(
                 seconds / size,
                 values[:, user],

@@ -1,6 +1,5 @@
 """The time machine turns an event log into a single HTML file that works offline."""
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,9 +19,9 @@ from allocator.service.show.filming import span
 from allocator.users.settings import DeclaredUser
 from tests.film.reading import film_of, grid_of, lines_of, times_of
 from tests.film.test_film import user
-from tests.service.browser import Browser, browsing, chromedriver
+from tests.service.browser import Browser, axe, browsing, chromedriver
 from tests.service.record.test_event_log import RecordedMaster, entries, rewrite
-from tests.service.show.test_status_page import axe
+from tests.service.show.test_status_page import press
 
 HOSTILE = "</script><img src=x onerror=\"document.title='owned'\"><b>"
 WIDTHS = (360, 1280)
@@ -229,7 +228,7 @@ def test_a_browser_plays_the_time_machine(width: int, played: Path, tmp_path: Pa
         move(browser, 20)
         before = browser.text("#clock")
         browser.run("document.querySelector('#agents button').click()")
-        browser.wait_for("#why", "It has cpus 1, mem 1,024.")
+        browser.wait_for("#why", "It has cpus 1, mem 1,024\u00a0MB.")
         press(browser, "Escape")
         assert browser.run("return document.getElementById('why').hidden") is True
         browser.run("document.querySelector('#users button').click()")
@@ -257,20 +256,8 @@ def test_a_browser_plays_the_time_machine(width: int, played: Path, tmp_path: Pa
         browser.wait_for("#mark", "agent s3.example went")
         checker = axe()
         if checker is not None:
-            browser.run(checker)
-            violations = browser.run_later(
-                "const done = arguments[0]; axe.run().then((all) => done(all.violations.map("
-                "(each) => each.id + ': ' + each.nodes.map((node) => node.html).join(' '))));"
-            )
-            assert violations == []
+            assert browser.violations(checker) == []
         assert browser.complaints() == [], "the page obeys its own content policy"
-
-
-def press(browser: Browser, key: str) -> None:
-    browser.run(
-        "document.activeElement.dispatchEvent(new KeyboardEvent('keydown', "
-        f"{{key: {json.dumps(key)}, bubbles: true, cancelable: true}}))"
-    )
 
 
 def move(browser: Browser, frame: int) -> None:
