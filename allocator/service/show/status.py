@@ -8,6 +8,7 @@ from typing import Any
 
 from allocator import __version__
 from allocator.fairness.quantities import Quantities
+from allocator.palette import user_colours
 from allocator.service.loop.cooperative import Work
 from allocator.service.show.explain import explain, upcoming
 from allocator.service.show.explanations import ExplanationFacts, find_reasons
@@ -67,9 +68,11 @@ class Status:
         adapter, read_at = self._adapter, self.time
         rows = yield from read_shares(adapter, adapter.users())
         constraints = adapter.constraints()
+        colours = user_colours(row.user for row in rows[:MOST_USERS])
         users = []
         for row in rows[:MOST_USERS]:
-            users.append(self._user(row, constraints.get(row.user, {})))
+            user = self._user(row, constraints.get(row.user, {}))
+            users.append({**user, "colour": colours[row.user]})
             yield
         agents = []
         for agent in islice(adapter.machine_summaries(), MOST_AGENTS):

@@ -96,7 +96,8 @@ class Pages {
     while (this.first >= list.length && this.first > 0) this.first = Math.max(this.first - this.size, 0);
     const part = list.slice(this.first, this.first + this.size);
     const found = list.length === all ? "" : " found of " + all;
-    const beyond = known > all ? " (of " + known + " the first " + all + " are listed)" : "";
+    const beyond = known > all ? " (only " + amount(all) + " of " + amount(known) + " are listed)" : "";
+    this.shown.hidden = list.length === all && all === known && all <= this.size; // the reader sees all of them
     write(this.shown, (part.length ? this.first + 1 + "–" + (this.first + part.length) + " of " + list.length + noun : "none") + found + beyond);
     this.back.disabled = this.first === 0;
     this.forth.disabled = this.first + this.size >= list.length;

@@ -16,9 +16,9 @@ function showCluster(seen) {
       const held = seen.allocation[name] || 0;
       return [name, amount(held) + " of " + amount(total) + (UNITS[name] || "") + " held"];
     }),
-    [seen.words.machines, String(seen.agents_known)],
-    [seen.words.applications, String(seen.frameworks)],
-    ["users", String(seen.users_known)],
+    [seen.words.machines, amount(seen.agents_known)],
+    [seen.words.applications, amount(seen.frameworks)],
+    ["users", amount(seen.users_known)],
     ["store", !seen.store ? "none" : seen.store.degraded ? "degraded" : seen.store.left_out ? "full" : "works"],
   ];
   keep(element("cluster"), facts, (fact) => fact[0], () => {
@@ -108,6 +108,7 @@ function showOffers(seen) {
 }
 
 const MOST_HOLDERS = 3; // users named in the line of many agents
+const others = (number) => number + (number === 1 ? " more user" : " more users");
 
 // One line for all agents with the same key; `add` adds an agent to the line of the first.
 function summaries(all, key, add) {
@@ -140,7 +141,10 @@ function showAgents(seen) {
   element("agents-alike-part").hidden = equal.length <= PAGE || alike.length === equal.length;
   const lines = !element("agents-alike-part").hidden && element("agents-alike").checked ? alike : equal;
   const noun = lines.length === seen.agents.length ? "" : lines.length === 1 ? " group" : " groups";
-  const shown = agents.of(lines, lines.length, lines.length + seen.agents_known - seen.agents.length, noun);
+  const shown = agents.of(lines, lines.length, lines.length, noun);
+  const unlisted = seen.agents_known - seen.agents.length;
+  element("agents-unlisted").hidden = !unlisted;
+  write(element("agents-unlisted"), "Only the first " + amount(seen.agents.length) + " of " + amount(seen.agents_known) + " " + machines + " are listed.");
   keep(element("agents"), shown, (place) => place.agent, () => {
     const line = made("tr");
     line.append(made("th", undefined, { scope: "row" }), made("td"), made("td", undefined, { "data-heading": "free" }), made("td", undefined, { "data-heading": "held" }));
@@ -149,7 +153,7 @@ function showAgents(seen) {
     const holders = Object.entries(place.held);
     if (lines === alike) holders.sort(([, one], [, other]) => Object.values(other)[0] - Object.values(one)[0]);
     const held = holders.slice(0, lines === alike ? MOST_HOLDERS : Infinity).map(([user, what]) => legible(user) + ": " + amounts(what)).join("; ") +
-      (lines === alike && holders.length > MOST_HOLDERS ? "; and " + (holders.length - MOST_HOLDERS) + " more users" : "");
+      (lines === alike && holders.length > MOST_HOLDERS ? "; and " + others(holders.length - MOST_HOLDERS) : "");
     const scope = !place.more ? "" : lines === alike ? "in all: " : "each: "; // amounts of the group, or of one agent
     const state = place.state === "offered" ? "offered to the next user that can use it" : place.state;
     [legible(place.host) + (place.more ? " and " + place.more + " more like it" : ""), state, (Object.values(place.free).some((value) => value > 0) ? scope : "") + amounts(place.free), held ? scope + held : "none"].forEach((text, index) => write(line.children[index], text));
@@ -162,6 +166,9 @@ function show(seen) {
   state.className = seen.connected ? "good" : "bad";
   write(state, seen.connected ? seen.words.connected : seen.words.disconnected);
   showCluster(seen);
+  for (const [part, items] of [["next", seen.users], ["users", seen.users], ["offers", seen.offers], ["agents", seen.agents]]) {
+    element(part + "-part").classList.toggle("empty", !items.length);
+  }
   users.update(seen);
   showNext(seen);
   showOffers(seen);

@@ -3,6 +3,8 @@
 
 const LEAST_SCALE = 0.001; // fraction of the cluster; the smallest scale of a chart
 
+const SCALES = [0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.08, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1];
+
 const LINES = 5000; // milliseconds between two requests for the history; more if a pixel of the chart is longer
 const PIXELS = 300;
 const NO_SHARE = 5e-5; // fraction of the cluster; a smaller share is shown as zero
@@ -59,8 +61,12 @@ class Users {
     element("why-close").addEventListener("click", () => this.explain(null));
     for (const name of ["pointerdown", "pointermove"]) element("users").addEventListener(name, (event) => this.point(event));
     element("users").addEventListener("pointerleave", () => this.point(null));
-    addEventListener("scroll", () => this.point(null), { passive: true });
-    this.pointed = null;
+    element("users").addEventListener("keydown", (event) => this.walk(event));
+    element("users").addEventListener("focusin", ({ target }) => this.visit(target.closest("svg")));
+    element("users").addEventListener("focusout", ({ relatedTarget }) => relatedTarget?.closest("svg") || this.visit(null));
+    addEventListener("scroll", () => (this.pointed && this.pointed.time !== undefined ? this.read() : this.point(null)), { passive: true });
+    this.pointed = null; // { chart, and part: of its width, or time: in seconds }
+    this.charted = null; // user whose chart is in the Tab order
     this.asking = false;
     this.lookedAt = 0;
     this.explained = null;
@@ -121,6 +127,7 @@ class Users {
     this.shown = this.pages.of(rows, everyone ? this.rows.length : rows.length, everyone ? this.known : rows.length);
     const signature = this.columns.map((column) => column.name).join();
     keep(element("users"), this.shown, (row) => signature + row.user, (row) => this.made(row), (line, row) => this.fill(line, row));
+    this.order();
     this.read();
   }
 
@@ -168,8 +175,8 @@ class Users {
         line.append(head);
       } else if (column.kind === "chart") {
         const cell = made("td", undefined, { role: "cell", class: "chart" });
-        const chart = drawing("svg", { viewBox: "0 0 300 100", preserveAspectRatio: "none", role: "img" });
-        for (const name of ["grid", "fair", "share", "commitment", "cursor"]) chart.append(drawing("path", { class: name }));
+        const chart = drawing("svg", { viewBox: "0 0 300 100", preserveAspectRatio: "none", role: "slider", "aria-readonly": "true" });
+        for (const name of ["area", "grid", "fair", "share", "commitment", "cursor"]) chart.append(drawing("path", { class: name }));
         cell.append(chart);
         line.append(cell);
       } else {
@@ -181,6 +188,7 @@ class Users {
 
   fill(line, row) {
     line.className = row.wants ? "" : "idle";
+    line.style.setProperty("--own", "var(--u" + row.colour + ")");
     set(line, "aria-selected", String(this.explained === row.user));
     this.columns.forEach((column, place) => {
       const cell = line.children[place];
@@ -198,23 +206,72 @@ class Users {
     const top = this.top || 1;
     const x = (when) => (Math.max(when - first, 0) / (until - first || 1) * 300).toFixed(1);
     const y = (value) => (98 - value / top * 94).toFixed(1);
-    const path = (values, now, steps) => { // a share changes at once, and a commitment continuously
+    // A share changes at once, and a commitment continuously. An area ends at the zero line.
+    const path = (values, now, steps, area) => {
       let d = "";
-      let last = null;
+      let start = null;
+      const close = (until) => (area ? (steps ? "H" + until : "") + "V98H" + start + "Z" : "");
       values.forEach((value, index) => {
-        if (value !== null) d += last === null ? "M" + x(times[index]) + "," + y(value) : steps ? "H" + x(times[index]) + "V" + y(value) : "L" + x(times[index]) + "," + y(value);
-        last = value;
+        const at = x(times[index]);
+        if (value !== null) d += start === null ? "M" + at + "," + y(value) : steps ? "H" + at + "V" + y(value) : "L" + at + "," + y(value);
+        else if (start !== null) d += close(at);
+        start = value === null ? null : start ?? at;
       });
-      return last === null ? d : d + (steps ? "H300V" + y(now) : "L300," + y(now));
+      return start === null ? d : d + (steps ? "H300V" + y(now) : "L300," + y(now)) + close(300);
     };
-    const [grid, fair, share, commitment] = chart.children;
+    const [area, grid, fair, share, commitment] = chart.children;
+    set(area, "d", path(shares, row.share, true, true));
     set(grid, "d", [75, 150, 225].map((at) => "M" + at + ",0V100").join(""));
     set(fair, "d", "M0," + y(Math.min(row.entitlement, top)) + "H300");
     set(share, "d", path(shares, row.share, true));
     set(commitment, "d", path(debts, row.commitment, false));
     chart.dataset.user = row.user;
-    set(chart, "aria-label", row.user + " over " + duration(until - first) + ": share " + percent(row.share) + " now, commitment " +
-      percent(row.commitment) + " now, entitled to " + percent(row.entitlement) + ", scale up to " + percent(top));
+    set(chart, "aria-label", legible(row.user) + " over " + duration(until - first) + ", entitled to " + percent(row.entitlement) + ", scale up to " + percent(top));
+    set(chart, "aria-valuemin", String(Math.floor(first)));
+    set(chart, "aria-valuemax", String(Math.ceil(until)));
+    if (!chart.matches(":focus")) this.say(chart, until, "now: share " + percent(row.share) + " · commitment " + percent(row.commitment));
+  }
+
+  // Tells a screen reader the values of a chart at a time.
+  say(chart, time, text) {
+    set(chart, "aria-valuenow", String(Math.round(time)));
+    set(chart, "aria-valuetext", text);
+  }
+
+  // Begins to read a focused chart at its last value, or stops.
+  visit(chart) {
+    if (!chart || !this.past) return this.point(null);
+    this.charted = chart.dataset.user;
+    this.order();
+    if (!this.pointed || this.pointed.chart !== chart) this.pointed = { chart, time: this.pointed?.time ?? this.past.until };
+    this.read();
+  }
+
+  // Keys of a focused chart: left and right, Page, Home and End go in time; up and down go to another chart.
+  walk(event) {
+    const chart = event.target.closest("svg");
+    const steps = { ArrowLeft: -1, ArrowRight: 1, PageDown: -10, PageUp: 10, Home: -Infinity, End: Infinity }[event.key];
+    const rows = { ArrowUp: -1, ArrowDown: 1 }[event.key];
+    if (!chart || !this.past || !(steps || rows || event.key === "Escape")) return;
+    event.preventDefault();
+    if (event.key === "Escape") return chart.blur();
+    const bounded = (list, at) => list[Math.min(Math.max(at, 0), list.length - 1)];
+    if (rows) {
+      const charts = [...element("users").querySelectorAll("svg")];
+      return bounded(charts, charts.indexOf(chart) + rows).focus();
+    }
+    const times = this.past.times.filter((time) => time >= this.past.first);
+    const time = this.pointed?.time ?? this.past.until;
+    const at = times.findLastIndex((each) => each <= time);
+    const from = steps < 0 && times[at] < time ? at + 1 : at; // between two samples, one step back leads to the earlier one
+    if (times.length) this.pointed = { chart, time: bounded(times, from + steps) };
+    this.read();
+  }
+
+  // Keeps one chart in the Tab order: the one visited last, or else the first.
+  order() {
+    const user = this.shown.some((row) => row.user === this.charted) ? this.charted : this.shown[0]?.user;
+    for (const chart of element("users").querySelectorAll("svg")) set(chart, "tabindex", chart.dataset.user === user ? "0" : "-1");
   }
 
   // Remembers which time of the charts is under the pointer or finger; null: none.
@@ -222,10 +279,7 @@ class Users {
     const chart = event && event.target.closest("svg");
     if (!chart && !this.pointed) return;
     const box = chart && chart.getBoundingClientRect();
-    this.pointed = chart && {
-      user: this.shown.find((row) => row.user === chart.dataset.user)?.user,
-      part: Math.min(Math.max((event.clientX - box.left) / box.width, 0), 1), x: event.clientX, top: box.top, bottom: box.bottom,
-    };
+    this.pointed = chart && { chart, part: Math.min(Math.max((event.clientX - box.left) / box.width, 0), 1) };
     this.read();
   }
 
@@ -233,20 +287,24 @@ class Users {
   read() {
     const label = element("reading");
     const { times, users, first, until } = this.past || { times: [] };
-    const lines = this.pointed && users && users[this.pointed.user];
-    const d = lines ? "M" + (300 * this.pointed.part).toFixed(1) + ",0V100" : "";
+    const chart = this.pointed && this.pointed.chart;
+    const lines = chart && chart.isConnected && users && users[chart.dataset.user];
+    const part = !lines ? 0 : this.pointed.part ?? Math.min(Math.max((this.pointed.time - first) / (until - first || 1), 0), 1);
+    const d = lines ? "M" + (300 * part).toFixed(1) + ",0V100" : "";
     for (const cursor of element("users").querySelectorAll(".cursor")) set(cursor, "d", d);
     label.hidden = !lines;
     if (!lines) return;
-    const time = first + this.pointed.part * (until - first);
+    const time = first + part * (until - first);
     let at = times.findLastIndex((each) => each <= time);
     if (at < 0) at = times.findIndex((each) => each >= first);
     const value = (line) => (at < 0 || line[at] === null ? "unknown" : percent(line[at]));
     write(label, this.named(time) + " · share " + value(lines[0]) + " · commitment " + value(lines[1]));
+    if (this.pointed.time !== undefined) this.say(chart, time, label.textContent);
+    const box = chart.getBoundingClientRect();
     const room = document.documentElement.clientWidth - label.offsetWidth - 8;
-    label.style.left = Math.max(Math.min(this.pointed.x - label.offsetWidth / 2, room), 8) + "px";
-    const above = this.pointed.top - label.offsetHeight - 4;
-    label.style.top = (above > 40 ? above : this.pointed.bottom + 4) + "px";
+    label.style.left = Math.max(Math.min(box.left + part * box.width - label.offsetWidth / 2, room), 8) + "px";
+    const above = box.top - label.offsetHeight - 4;
+    label.style.top = (above > 40 ? above : box.bottom + 4) + "px";
   }
 
   async look() {
@@ -283,13 +341,13 @@ class Users {
     let top = Math.max(LEAST_SCALE, this.top);
     for (const row of this.rows) top = Math.max(top, row.share, row.commitment, row.parent ? 0 : row.entitlement);
     for (const lines of Object.values(this.past.users)) for (const line of lines) for (const value of line) if (value > top) top = value;
-    this.top = top;
+    this.top = this.top >= top ? this.top : SCALES.find((each) => each >= top) ?? top;
     const { chronicle, first, since, until, seen_since: seen } = this.past;
     const source = chronicle === false ? " The accounting database does not answer."
       : first > since + 60 ? " The service has no earlier data." : "";
     const hours = Math.max(Math.ceil((until - since) / 3600 / PIXELS), 1); // that one mean represents
     const means = chronicle && first < (seen ?? until) ? " Until " + this.named(seen ?? until) + ", the values are means of " + duration(3600 * hours) + " from the accounts." : "";
-    write(element("scale"), "All charts reach up to " + percent(top) + " of the cluster." + means + source);
+    write(element("scale"), "All charts reach up to " + percent(this.top) + " of the cluster." + means + source);
   }
 
   async explain(user) {
