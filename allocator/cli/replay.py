@@ -314,7 +314,7 @@ def show_fates(
         for index, heading in enumerate(headings)
     ]
     remaining = console.width - sum(width + 1 for width in widths)
-    table.add_column("user", no_wrap=True, overflow="ellipsis", max_width=max(8, remaining))
+    table.add_column("user", overflow="fold", max_width=max(8, remaining))
     for heading, width in zip(headings, widths, strict=True):
         table.add_column(heading, justify="right", width=width)
     for user, row in zip(control, rows, strict=True):

@@ -7,7 +7,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from allocator.cli.tables import console
+from allocator.cli.tables import NAME, console
 from allocator.contract.printable import printable
 from allocator.simulation.summary import quantiles_of
 
@@ -22,8 +22,6 @@ _HEADINGS = ("usage", "tasks", "completed", "wait, s", "p50", "p90", "slowdown")
 _LEAST_WORTH = ("p50", "slowdown", "tasks", "p90", "completed")
 """Columns that are dropped on a narrow terminal, in this order; numbers are never cut."""
 _UNBOUNDED = 10_000
-_NAME = 16
-"""Characters to which a user's name may be cut."""
 
 
 def show(
@@ -120,7 +118,7 @@ def _table_of_users(outcome: "Outcome", users: "UserSummary", out: Console) -> T
     headings = list(_HEADINGS)
     for column in _LEAST_WORTH:
         excess = _beyond(_table_with(rows, headings), out)
-        if excess <= max(0, longest - _NAME):
+        if excess <= max(0, longest - NAME):
             break
         headings.remove(column)
     table = _table_with(rows, headings)

@@ -66,7 +66,7 @@ def _convert_numbers(
 
 _LEAST_WORTH = ("shortfall", "offered", "weight", "demand", "wants", "reason", "entitled")
 """Columns that are dropped on a narrow terminal, in this order."""
-_NAME = 32
+NAME = 32
 """Characters to which a user's name may be cut."""
 
 
@@ -86,7 +86,7 @@ def table_of_users(users: Sequence[admin.UserShare], width: int) -> Table:
         left_out.add("reason")
     rows = list(_as_tree(users))
     table = _table_of_users(rows, left_out)
-    spare = max(0, max((_name(*row).cell_len for row in rows), default=0) - _NAME)
+    spare = max(0, max((_name(*row).cell_len for row in rows), default=0) - NAME)
     hidden: list[str] = []
     for column in _LEAST_WORTH:
         if Console(width=_UNBOUNDED).measure(table).maximum - spare <= width:
@@ -107,7 +107,7 @@ def _table_of_users(rows: Sequence[tuple[int, admin.UserShare]], left_out: set[s
     table.add_column("rank", justify="right", no_wrap=True)
     widest = max((name.cell_len for name in names), default=0)
     table.add_column(
-        "user", no_wrap=True, overflow="ellipsis", min_width=max(len("user"), min(widest, _NAME))
+        "user", no_wrap=True, overflow="ellipsis", min_width=max(len("user"), min(widest, NAME))
     )
     columns = [column for column in _COLUMNS if column not in left_out]
     for column in columns:

@@ -29,6 +29,7 @@ from allocator.simulation.studies.drawing import (
     plain_log,
     save,
     styles,
+    time_axis,
 )
 from allocator.simulation.studies.estimates import estimate
 from allocator.simulation.studies.measures import JobMeasures
@@ -476,6 +477,20 @@ def test_ticks_of_logarithmic_axes_are_plain_numbers_and_durations() -> None:
     assert len(set(labels[0])) == len(labels[0]), "near values have different labels"
     assert {"0.1", "1,000"} <= {*labels[1]}
     assert {"1 min", "1 d"} <= {*labels[2]}
+
+
+def test_axes_of_times_have_ticks_in_seconds_minutes_hours_and_days() -> None:
+    figure, panels = new_figure("ticks", panels=3)
+    for panel, ends in zip(panels, ((0.0, 8.0), (-90.0, 5e4), (0.0, 3e7)), strict=True):
+        panel.plot(ends, (0.0, 1.0))
+        time_axis(panel, "x")
+    figure.canvas.draw()
+    labels = [[label.get_text() for label in panel.get_xticklabels()] for panel in panels]
+    assert labels == [
+        ["0", "1 s", "2 s", "5 s", "10 s"],
+        ["-1 min", "-1 s", "0", "1 s", "1 min", "1 h", "1 d"],
+        ["0", "1 s", "1 min", "1 h", "1 d", "10 d", "100 d"],
+    ]
 
 
 def test_numbers_of_reports_have_no_exponents_and_durations_have_the_largest_fitting_unit() -> None:

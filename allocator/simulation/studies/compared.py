@@ -12,7 +12,7 @@ from allocator.simulation.studies.comparisons import (
     reduction,
     reduction_interval,
 )
-from allocator.simulation.studies.drawing import legend, new_figure, styles
+from allocator.simulation.studies.drawing import legend, new_figure, styles, time_axis
 from allocator.simulation.studies.measures import UserMeasures
 
 
@@ -103,14 +103,14 @@ def figure_of(fared: Mapping[str, UserMeasures], title: str) -> Figure:
         ranked = np.sort(seconds[np.isfinite(seconds)])[::-1]
         rank = np.arange(1, len(ranked) + 1) / max(len(ranked), 1)
         saved.step(rank, ranked, where="post", label=policy, **drawn[policy])
-    waits.set_xscale("symlog", linthresh=1.0)
     waits.set_xlim(left=0.0)
+    time_axis(waits, "x")
     waits.set_ylim(0.0, 1.0)
-    waits.set_xlabel("Mean wait of a user (s)")
+    waits.set_xlabel("Mean wait of a user")
     waits.set_ylabel("Fraction of users")
-    saved.set_yscale("symlog", linthresh=10.0)
+    time_axis(saved, "y", linear=10.0)
     saved.axhline(0.0, color="0.3", linewidth=0.8)
     saved.set_xlabel("Fraction of users, largest gain first")
-    saved.set_ylabel(f"Seconds of mean wait saved relative to {first}")
+    saved.set_ylabel(f"Mean wait saved relative to {first}")
     legend(waits)
     return figure

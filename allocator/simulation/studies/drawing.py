@@ -5,7 +5,7 @@ import zlib
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -48,6 +48,10 @@ _HALF_LIVES = (
     *(86400.0 * days for days in (1, 3, 10, 30, 100, 300, 1000, 3000, 10_000)),
 )
 """Half-lives in seconds at which a figure may have a tick."""
+_SECONDS = [1.0, 2.0, 5.0, 10.0, 20.0, 30.0]
+_UNITS = [1.0, 60.0, 3600.0, *(86_400.0 * 10**n for n in range(5))]
+_LENGTHS = [*_UNITS, 10.0, 600.0]
+"""Times in seconds at which an axis of times may have a tick."""
 
 
 def colour_of(label: str) -> str:
@@ -114,6 +118,37 @@ def plain_log(panel: Axes) -> None:
     panel.xaxis.set_major_locator(LogLocator(subs=subdivisions))
     panel.xaxis.set_major_formatter(FuncFormatter(lambda value, _: plain(value)))
     panel.xaxis.set_minor_formatter(NullFormatter())
+
+
+def plain_counts(panel: Axes) -> None:
+    """Make a panel's vertical axis logarithmic from 1, with ticks such as 0, 10 and 1,000."""
+    panel.set_yscale("symlog", linthresh=1.0)
+    panel.set_ylim(bottom=0.0)
+    panel.yaxis.set_major_formatter(FuncFormatter(lambda value, _: plain(value)))
+
+
+def time_axis(panel: Axes, which: Literal["x", "y"], linear: float = 1.0) -> None:
+    """Make an axis of seconds logarithmic, with ticks such as 0, 10 s, 1 min and 1 h.
+
+    Call the function after the data are drawn.
+
+    Args:
+        panel: The panel.
+        which: The horizontal or the vertical axis.
+        linear: Seconds up to which times, also negative times, are drawn linearly.
+    """
+    getattr(panel, f"set_{which}scale")("symlog", linthresh=linear)
+    axis = panel.xaxis if which == "x" else panel.yaxis
+    low, high = sorted(axis.get_view_interval())
+    longest = max(-low, high)
+    lengths = _SECONDS if longest <= 60.0 else _LENGTHS
+    if which == "x" and longest > 3600.0:
+        lengths = _UNITS
+    lengths = [length for length in lengths if linear <= length <= longest]
+    ticks = sorted({0.0, *lengths, *(-length for length in lengths)})
+    axis.set_major_locator(FixedLocator([tick for tick in ticks if low <= tick <= high]))
+    axis.set_major_formatter(FuncFormatter(lambda time, _: duration(time) if time else "0"))
+    axis.set_minor_locator(NullLocator())
 
 
 def half_life_axis(panel: Axes) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from allocator.simulation.studies.comparisons import PolicyGain
-from allocator.simulation.studies.drawing import legend, new_figure, plain_log, styles
+from allocator.simulation.studies.drawing import legend, new_figure, plain_log, styles, time_axis
 
 
 def saved_by_user(gains: Mapping[str, PolicyGain], baseline: str) -> Figure:
@@ -32,10 +32,10 @@ def saved_by_user(gains: Mapping[str, PolicyGain], baseline: str) -> Figure:
             linewidths=0.0,
         )
     for panel in (by_rank, by_usage):
-        panel.set_yscale("symlog", linthresh=10.0)
+        time_axis(panel, "y", linear=10.0)
         panel.axhline(0.0, color="0.3", linewidth=0.8)
     by_rank.set_xlabel("Fraction of users, largest gain first")
-    by_rank.set_ylabel("Seconds saved per task")
+    by_rank.set_ylabel("Mean wait saved per task")
     plain_log(by_usage)
     by_usage.set_xlabel("Fraction of the total use (%)")
     if gains:

@@ -9,7 +9,7 @@ from allocator.palette import COLOURS, distinct_colours
 from allocator.simulation.outcome import Outcome
 from allocator.simulation.results import running_and_waiting
 from allocator.simulation.series import Series
-from allocator.simulation.studies.drawing import legend, new_figure
+from allocator.simulation.studies.drawing import legend, new_figure, plain_counts
 from allocator.simulation.summary import UserSummary
 
 _UNITS = (("days", 86400.0), ("hours", 3600.0), ("minutes", 60.0))
@@ -58,7 +58,7 @@ def figure_of(outcome: Outcome, users: UserSummary, series: Series, title: str) 
         panel.set_ylabel(label)
         panel.set_xlabel(f"Time ({unit})")
         panel.set_ylim(bottom=0.0)
-    panels[-1].set_yscale("symlog", linthresh=1.0)
+    plain_counts(panels[-1])
     if remaining:
         panels[0].plot([], [], color=_OTHERS, linewidth=0.8, label=_others(remaining))
     legend(panels[0], "User")

@@ -16,6 +16,8 @@ from allocator.simulation.studies.drawing import (
     colour_of,
     legend,
     new_figure,
+    plain_counts,
+    time_axis,
     towards_one,
 )
 from allocator.simulation.studies.estimates import Estimate, estimate
@@ -43,8 +45,7 @@ def events(curves: Curves) -> Figure:
     """Draw SDRF paper, Fig. 11: Live Tree events (possible swaps of neighbours), by 1 − δ."""
     figure, (panel,) = new_figure("Live Tree events per 1,000 tasks")
     _by_load(panel, curves, 1.0)
-    panel.set_yscale("symlog", linthresh=1.0)
-    panel.set_ylim(bottom=0.0)
+    plain_counts(panel)
     panel.set_ylabel("Events per 1,000 tasks")
     return figure
 
@@ -107,10 +108,10 @@ def waits_by_half(pairs: Sequence[tuple[UserMeasures, UserMeasures]]) -> Figure:
             measured = [estimate(values) for values in np.array(fractions).T.tolist()]
             _banded(panel, at, measured, 1.0, color=colour_of(label), label=label)
         panel.set_title(title, fontsize=10)
-        panel.set_xscale("symlog", linthresh=1.0)
         panel.set_xlim(left=0.0)
+        time_axis(panel, "x")
         panel.set_ylim(0.0, 1.0)
-        panel.set_xlabel("Mean wait (s)")
+        panel.set_xlabel("Mean wait")
         legend(panel)
     panels[0].set_ylabel("Fraction of users")
     return figure

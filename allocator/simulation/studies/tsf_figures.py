@@ -5,12 +5,11 @@ from collections.abc import Mapping
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator
 from numpy.typing import NDArray
 
 from allocator.palette import COLOURS
 from allocator.simulation.studies.comparisons import SIZES, distribution
-from allocator.simulation.studies.drawing import legend, new_figure, styles
+from allocator.simulation.studies.drawing import legend, new_figure, plain_log, styles, time_axis
 from allocator.simulation.studies.measures import Floats
 
 ByPolicy = Mapping[str, Floats]
@@ -31,7 +30,7 @@ def workload(machines: NDArray[np.int64], sizes: NDArray[np.int64]) -> Figure:
         panel.step(*distribution(values.astype(np.float64)), where="post", color=COLOURS[0])
         panel.set_xlabel(label)
         panel.set_ylim(0.0, 1.0)
-    panels[1].set_xscale("log")
+    plain_log(panels[1])
     panels[0].set_ylabel("Fraction of jobs")
     return figure
 
@@ -45,9 +44,9 @@ def jobs(delays: ByPolicy, completions: ByPolicy) -> Figure:
     """
     figure, panels = new_figure("Jobs", panels=2)
     _cdfs(panels[0], delays)
-    panels[0].set_xlabel("Queueing delay (s)")
+    panels[0].set_xlabel("Queueing delay")
     _cdfs(panels[1], completions)
-    panels[1].set_xlabel("Completion time (s)")
+    panels[1].set_xlabel("Completion time")
     panels[0].set_ylabel("Fraction of jobs")
     return figure
 
@@ -91,12 +90,11 @@ def tasks(waits: ByPolicy, saved: ByPolicy, baseline: str) -> Figure:
     """
     figure, panels = new_figure("Tasks", panels=2)
     _cdfs(panels[0], waits)
-    panels[0].set_xlabel("Queueing delay (s)")
+    panels[0].set_xlabel("Queueing delay")
     panels[0].set_ylabel("Fraction of tasks")
     _cdfs(panels[1], saved)
-    panels[1].xaxis.set_major_locator(FixedLocator([-1e4, -1e2, 0.0, 1e2, 1e4]))
     panels[1].axvline(0.0, color="0.3", linewidth=0.8)
-    panels[1].set_xlabel(f"Delay saved by {baseline} (s)")
+    panels[1].set_xlabel(f"Delay saved by {baseline}")
     return figure
 
 
@@ -114,7 +112,7 @@ def _cdfs(panel: Axes, values_by_policy: ByPolicy) -> None:
             label=label,
             **line_styles[label],
         )
-    panel.set_xscale("symlog", linthresh=1.0)
+    time_axis(panel, "x")
     panel.set_ylim(0.0, 1.0)
     legend(panel)
 
