@@ -85,8 +85,8 @@ def local_mesos(
     same contract that the module in a real master uses. Start the two programs in any order.
 
     Connect a scheduler to the printed address, or read /state, /slaves and /metrics/snapshot there.
-    The metrics lack allocator/mesos/..., and the module's queue_bytes, overflows_total and
-    round_trip_ms. The command stops on SIGTERM and Ctrl-C.
+    The metrics lack allocator/mesos/..., and the module's event_queue_dispatches, queue_bytes,
+    overflows_total and round_trip_ms. The command stops on SIGTERM and Ctrl-C.
 
     Example: longshare local-mesos --agents 4 --resources 'cpus:4;mem:6144'
     """
