@@ -58,6 +58,16 @@ def poll_until(bridge: Bridge, done: Callable[[Cycle], bool], seconds: float) ->
     return cycle
 
 
+def holding(bridge: Bridge, cores: Mapping[str, int]) -> bool:
+    """Return whether users hold these numbers of cores."""
+    tree = bridge.state.present()
+    held = {
+        "/".join(path): tree.standing(path).allocation.to_doubles().get("cpus", 0.0)
+        for path in tree.users()
+    }
+    return {user: amount for user, amount in held.items() if amount} == cores
+
+
 def from_jobcomp(
     file: Path,
     known: Mapping[str, float],

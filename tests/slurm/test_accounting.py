@@ -1,7 +1,7 @@
 """With a real slurmdbd: the tree of accounts, its shares, and jobs that only `sacct` remembers."""
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -18,7 +18,7 @@ from allocator.slurm.users import UserKey
 from allocator.users.settings import DeclaredUser
 from frameworks.local_slurm.cluster import LocalSlurm, SlurmError
 from frameworks.local_slurm.configuration import NodeGroup, SlurmSettings
-from tests.slurm.real import ROOT, from_sacct, poll_until, reason_to_skip
+from tests.slurm.real import ROOT, from_sacct, holding, poll_until, reason_to_skip
 
 HALF_LIFE = 15.0
 MIN_JOB_AGE = 5.0
@@ -83,16 +83,6 @@ def bridge_to(
     settings = BridgeSettings(state, accounts_every=0.0, nodes_every=0.0)
     began = float(int(time.time())) if since is None else since
     return Bridge(SlurmClient(slurm.environment, timeout=20.0), settings, began)
-
-
-def holding(bridge: Bridge, cores: Mapping[str, int]) -> bool:
-    """Return whether users hold these numbers of cores."""
-    tree = bridge.state.present()
-    held = {
-        "/".join(path): tree.standing(path).allocation.to_doubles().get("cpus", 0.0)
-        for path in tree.users()
-    }
-    return {user: amount for user, amount in held.items() if amount} == cores
 
 
 def await_forgotten_jobs(slurm: LocalSlurm) -> None:

@@ -9,7 +9,7 @@ from allocator.slurm.bridge import Bridge
 from allocator.slurm.jobs import SeenJob
 from frameworks.local_slurm.cluster import LocalSlurm
 from frameworks.local_slurm.configuration import NodeGroup, SlurmSettings
-from tests.slurm.real import ROOT, USERS, bridge_to, from_sacct, poll_until, reason_to_skip
+from tests.slurm.real import ROOT, USERS, bridge_to, from_sacct, holding, poll_until, reason_to_skip
 
 HALF_LIFE = 15.0
 CAPACITY = {"cpus": 24.0, "mem": 6000.0}
@@ -93,7 +93,8 @@ def test_gpus_count_whether_a_job_names_a_model_or_not(slurm: LocalSlurm) -> Non
     ]
     per_gpu = ("--gpus=1", "--cpus-per-gpu=2", "--mem-per-gpu=100")
     running.append(slurm.submit(*per_gpu, user="games", script=LONG))
-    poll_until_state(bridge, "RUNNING", *running)
+    # A job that started during a reading is held from the next reading on.
+    poll_until(bridge, lambda _: holding(bridge, {"games": 4}), 60.0)
     amounts = [seen(bridge, job).job.quantities.to_doubles() for job in running]
     assert amounts == [
         {"cpus": 1.0, "mem": 10.0, "gpus": 1.0},

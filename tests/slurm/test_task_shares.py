@@ -17,7 +17,7 @@ from allocator.slurm.task_shares import ALL_TASKS, TASKS, TaskShareMeasure, reas
 from allocator.slurm.timelines import Attempt, Step
 from frameworks.local_slurm.cluster import LocalSlurm
 from frameworks.local_slurm.configuration import NodeGroup, SlurmSettings
-from tests.slurm.real import ROOT, poll_until, reason_to_skip
+from tests.slurm.real import ROOT, holding, poll_until, reason_to_skip
 from tests.slurm.truth import TrueJob
 
 NODES = [
@@ -135,7 +135,8 @@ def test_in_partitions_with_different_nodes_tsf_ranks_by_tasks_and_drf_by_resour
             state = StateSettings(create(policy, {}), lag=1.0)
             client = SlurmClient(slurm.environment, timeout=20.0)
             bridge = Bridge(client, BridgeSettings(state, nodes_every=0.0), float(int(time.time())))
-            tree = poll_until(bridge, lambda _: bridge.state.running == 3, 60.0).tree  # noqa: B023
+            held = {"games": 1, "man": 2}
+            tree = poll_until(bridge, lambda _: holding(bridge, held), 60.0).tree  # noqa: B023
             standings = {user: tree.standing((user,)) for user in ("games", "man")}
             priorities[policy] = {user: found.priority for user, found in standings.items()}
     assert priorities["tsf"] == pytest.approx({"games": 1 / 4, "man": 2 / 12})
