@@ -62,8 +62,8 @@ class BridgeSettings:
     updates: int = 1000
     """Maximum number of site factors to set after one reading."""
     records_wait: float = 300.0
-    """Seconds for which readings wait for records of slurmdbd that they need. Slurm's default
-    `MinJobAge` is as long, so no more jobs are missed because of the wait."""
+    """Seconds for which readings wait for missing records of slurmdbd. Slurm's default `MinJobAge`
+    is as long, so the wait makes the bridge miss no jobs."""
 
 
 @dataclass
@@ -109,8 +109,8 @@ class _History(NamedTuple):
     jobcomp: Path | None
     """The file of `jobcomp/filetxt`, if Slurm writes one."""
     began: str
-    """When the present slurmctld started. If it has crashed, its records may have jobs of its last
-    seconds that `squeue` does not show."""
+    """Start time of the present slurmctld. After a crash, `squeue` may lack jobs of the last
+    seconds, and the records may have these jobs."""
 
 
 class _Reading(NamedTuple):
@@ -121,7 +121,7 @@ class _Reading(NamedTuple):
     associations: Associations | None
     """The tree of accounts; None if it was not read this time."""
     records: list[Record]
-    """Attempts that the accounting tells, if they are needed."""
+    """Attempts in the accounting, if the reading needs the accounting."""
     unseen_until: float | None
     """Jobs that ended before this time may have been forgotten since the latest reading. None:
     `squeue` has shown all ends, or the records have them."""
@@ -162,14 +162,13 @@ class Bridge:
         self.accounts_failure = ""
         """Error of the latest reading of the accounts; empty if it succeeded."""
         self.records_failure = ""
-        """Why the latest records that were needed are missing or incomplete; empty if they are
-        complete."""
+        """Reason why the latest records are missing or incomplete; empty for complete records."""
         self._records_wait_began: float | None = None
-        """When records of slurmdbd were first missing; None since they were last complete."""
+        """Time of the first reading with missing records; None after complete records."""
         self._nodes_read = self._accounts_read = _NEVER
         self._factors: dict[str, int] = {}
-        """The latest known site factors of pending jobs. sprio does not list new jobs yet, and no
-        jobs that are held, or that wait for other jobs or a time."""
+        """The latest known site factors of pending jobs. sprio does not list new jobs, held or
+        dependent jobs, and jobs with a later begin time."""
         self._starts: deque[int] = deque(maxlen=_REMEMBERED_POLLS)
         """Numbers of jobs that started between the latest polls."""
 
@@ -215,7 +214,7 @@ class Bridge:
             except CommandError:
                 if needed or self._history is None:
                     raise
-                # Only a crash needs them; the next reading of the nodes tries again.
+                # The next reading of the nodes asks again for the records of a possible crash.
                 history = history._replace(began=self._history.began)
         unseen_until = now - history.min_job_age if away and not complete else None
         observation = Observation(now, jobs, details, nodes)
@@ -285,7 +284,7 @@ class Bridge:
         state.add_records(found)
 
     def _records(self, now: float, history: _History) -> tuple[list[Record], bool]:
-        """Return the attempts since the settled time, and whether all attempts are recorded.
+        """Return the attempts since the settled time, and True if all attempts are recorded.
 
         Raises:
             CommandError: slurmdbd does not answer, or does not have all records of slurmctld yet,
@@ -394,23 +393,23 @@ def _target(job: Job) -> str:
 
 
 class Removal(NamedTuple):
-    """Site factors that were taken back, and jobs that may still have one."""
+    """Result of taking back site factors."""
 
     removed: int
     """The number of jobs whose factor was taken back."""
     uncertain: list[str]
-    """Jobs whose factor Slurm does not tell."""
+    """Jobs with an unknown site factor."""
 
 
 def take_back_factors(client: SlurmClient, *, uncertain_too: bool = False) -> Removal:
     """Take back all site factors that Longshare has set.
 
-    sprio lists no running jobs, and no jobs that are held, or that wait for other jobs or a time.
-    The factor of such a job is only known if it is the whole priority.
+    sprio lists no running, held or dependent jobs, and no jobs with a later begin time. The factor
+    of such a job is only known if the factor is the whole priority.
 
     Args:
         client: Runs Slurm's client commands.
-        uncertain_too: Whether to set also factors to 0 that Slurm does not tell.
+        uncertain_too: True: also set unknown factors to 0.
 
     Raises:
         CommandError: A client command failed, or Slurm did not accept an update.

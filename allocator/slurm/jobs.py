@@ -93,8 +93,8 @@ class Job:
     qos: str
     state: str
     reason: str
-    """Why the job is pending, without details. `REVOKED`: another cluster of the federation runs
-    it."""
+    """Why the job is pending, without details. `REVOKED`: the job runs on another cluster of the
+    federation."""
     priority: int
     nice: int
     submitted: float
@@ -325,9 +325,9 @@ def quantities(text: str) -> Quantities:
 
 @lru_cache(4096)
 def reason_code(text: str) -> str:
-    """Return a reason without details: `ReqNodeNotAvail, UnavailableNodes:n4` is shortened.
+    """Return a reason without details: `ReqNodeNotAvail` for `ReqNodeNotAvail, Unavail…:n4`.
 
-    Some of Slurm's reasons are sentences, such as `job requeued in held state`.
+    Slurm also has sentences as reasons, such as `job requeued in held state`.
     """
     reason = re.split(r"[,(:]", text.strip(" ()"), maxsplit=1)[0].strip()
     if reason.startswith("Nodes required for job"):
