@@ -4,6 +4,7 @@ import random
 
 import pytest
 
+from allocator.cluster.agents import agent as agent_module
 from allocator.cluster.agents.agent import Agent
 from allocator.cluster.resources import NOTHING, Resources, parse_total
 from allocator.contract import mesos_pb2 as mesos
@@ -27,11 +28,13 @@ def volume(*, shared: bool) -> list[bytes]:
     return [message.SerializeToString()]
 
 
+@pytest.mark.parametrize("few", [0, 16])
 @pytest.mark.parametrize("more", [[], volume(shared=False), volume(shared=True)])
 def test_predicted_free_resources_equal_the_free_resources_after_the_recovery(
-    more: list[bytes],
+    more: list[bytes], few: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Covers random histories. Without shared resources the prediction adds nothing up."""
+    monkeypatch.setattr(agent_module, "_FEW_ALLOCATIONS", few)
     parts = [parse_total(resources(text)) for text in ("cpus:1", "mem:64", "cpus:1;ports:[1-2]")]
     parts += [parse_total(more)]
     count = 0

@@ -3,6 +3,7 @@
 import random
 from collections import Counter
 from collections.abc import Iterator
+from unittest import mock
 
 import pytest
 
@@ -14,6 +15,7 @@ from allocator.cluster.resources import (
     decoded,
     parse_total,
 )
+from allocator.cluster.resources import bag as bag_module
 from allocator.cluster.resources.amounts import Amount
 from allocator.contract import mesos_pb2 as mesos
 from allocator.fairness.quantities import Quantities
@@ -83,6 +85,32 @@ def test_bags_add_and_subtract_like_their_units() -> None:
         assert counted(a - b) == counted(a) - counted(b), seed
         assert (b in a) == (counted(b) <= counted(a)), seed
         assert (a == b) == (counted(a) == counted(b)), seed
+
+
+@pytest.mark.parametrize("many", [0, 16])
+def test_a_changed_bag_has_the_parts_of_a_new_bag_with_its_entries(many: int) -> None:
+    """A bag with many kinds takes unchanged parts over from the bag before the change."""
+    roles = ["eng", "eng/web", "eng/web/x", "other"]
+    lot = random.Random(7)
+    with mock.patch.object(bag_module, "_MANY", many):
+        for _ in range(200):
+            changed = drawn(lot) + drawn(lot) + drawn(lot)
+            for _ in range(6):
+                if lot.random() < 0.8:
+                    assert changed.unreserved == changed.offerable_to("other")
+                change = drawn(lot)
+                changed = changed + change if lot.random() < 0.5 else changed - change
+                fresh = Resources(dict(changed.items()))
+                for role in roles:
+                    expected = fresh.where(lambda kind, role=role: kind.offerable_to(role))  # type: ignore[misc]
+                    assert [*changed.offerable_to(role).items()] == [*expected.items()]
+                below = fresh.where(lambda kind: kind.reservation in (None, "eng", "eng/web"))
+                assert changed.offerable_below("eng") == below
+                assert changed.reservations == fresh.reservations
+                assert changed.plain == fresh.where(lambda kind: kind.plain)
+                assert changed.divisible == fresh.divisible == changed.plain.divisible
+                assert changed.counted == fresh.counted
+                assert changed.reserved == fresh.reserved
 
 
 def test_a_limit_keeps_as_much_as_adding_unit_by_unit_keeps() -> None:

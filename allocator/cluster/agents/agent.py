@@ -12,6 +12,9 @@ from allocator.cluster.resources import NOTHING, Resources
 from allocator.cluster.resources.amounts import covers, minus, plus
 from allocator.contract import mesos_pb2 as mesos
 
+_FEW_ALLOCATIONS = 16
+"""Number of allocations on an agent up to which their bags are subtracted one after the other."""
+
 
 class _Remainder:
     """The total of an agent minus the resources allocated on it, kind by kind.
@@ -51,9 +54,7 @@ class _Remainder:
     def free(self) -> Resources:
         """Return the resources that are not allocated, and all shared volumes."""
         free = {
-            kind: amount
-            for kind, amount in self._amounts.items()
-            if (amount > 0 if isinstance(amount, int) else amount)
+            kind: n for kind, n in self._amounts.items() if (n > 0 if isinstance(n, int) else n)
         }
         return Resources(free).with_shared_of(self._total)
 
@@ -97,8 +98,8 @@ class Agent:
     """Whether allocated and free resources added up to the total when free resources were
     computed last."""
     _remainder: _Remainder | None = None
-    """The remainder of an agent with shared volumes, of which `available` is computed; None: it
-    must be computed from all allocations."""
+    """The remainder of an agent with shared volumes or many allocations, if it has been computed
+    since the agent was over-allocated."""
 
     def __post_init__(self) -> None:
         self.update(self.info, self.capabilities, self.total)
@@ -133,11 +134,7 @@ class Agent:
         Shared volumes are always available.
         """
         if self._available is None:
-            remainder = self._compute_remainder()
-            self._exact = remainder.exact and not self.total.has_shared
-            self._available = remainder.free() if self._ledger else self.total
-            if self.total.has_shared and remainder.exact:
-                self._remainder = remainder
+            self._available, self._exact, self._remainder = self._compute_available()
         return self._available
 
     @property
@@ -148,13 +145,21 @@ class Agent:
         cache could change the order of resources in a later offer. Replay of the event log would
         then no longer be exact.
         """
-        return self._compute_remainder().free() if self._available is None else self._available
+        return self._compute_available()[0] if self._available is None else self._available
 
-    def _compute_remainder(self) -> _Remainder:
-        """Return the total minus all allocations, for `available` and `available_for_display`."""
-        if self._remainder is not None:
-            return self._remainder
-        return _Remainder(self.total, (held for _framework, _role, held in self.allocations()))
+    def _compute_available(self) -> tuple[Resources, bool, _Remainder | None]:
+        """Compute values of `_available`, `_exact` and `_remainder`, without a change."""
+        if self.total.has_shared or sum(map(len, self._ledger.values())) > _FEW_ALLOCATIONS:
+            remainder = self._remainder
+            if remainder is None:
+                remainder = _Remainder(self.total, [held for _, _, held in self.allocations()])
+            exact = remainder.exact and not self.total.has_shared
+            return remainder.free(), exact, remainder if remainder.exact else None
+        free, exact = self.total, True
+        for _framework, _role, allocated in self.allocations():
+            exact = exact and allocated in free
+            free = free - allocated
+        return free, exact, None
 
     def allocations(self) -> Iterator[tuple[str, str, Resources]]:
         """Iterate over all allocations on the agent: framework ID, role, resources."""

@@ -184,12 +184,14 @@ class OfferBuilder:
             index: All clients that want offers.
             tasks: Whether clients with a known demand are allocated only what their tasks need.
         """
-        filters, declining = self._cluster.filters, 0
-        if filters.on(agent.id) and clients.bit_count() >= _LARGE_GROUP:
-            for group, part in _largest_offers(agent.available, clients, index, tasks=tasks):
-                examined = group & ~declining
-                if examined and part is not agent.available:
-                    declining |= filters.declining_clients(agent.id, part, examined)
+        free, filters, declining = agent.available, self._cluster.filters, 0
+        differ = index.by_demand or not free.ordinary
+        if not differ or clients.bit_count() < _LARGE_GROUP or not filters.on(agent.id):
+            return 0
+        for group, part in _largest_offers(free, clients, index, tasks=tasks):
+            examined = group & ~declining
+            if examined and part is not free:
+                declining |= filters.declining_clients(agent.id, part, examined)
         return declining
 
     def hopeless(
