@@ -26,6 +26,8 @@ PROTOBUF_SOURCE ?=
 # Packages of throw-away Debians. DEBIAN_PARTS are packages that every real Debian has.
 DEBIAN_PARTS := ca-certificates,dbus,iproute2,logrotate,python3,systemd,systemd-sysv
 MAKE_PARTS := build-essential,ca-certificates,debhelper,git,make,python3-dev,python3-venv
+# The Pythons of Debian's testing suite for `make newer`: the default and a later one.
+NEWER_PYTHONS := python3 python3.15
 SLURM_PARTS := slurmctld,slurmd,slurmdbd,slurm-client,munge,slurm-wlm-basic-plugins,mariadb-server-core,mariadb-client-core
 
 # For `make compiled-wheel`: the folder of the wheel.
@@ -153,11 +155,14 @@ endef
 .cache/debian-%:
 	$(call BOOTSTRAP,$*,$(DEBIAN_PARTS))
 
+.cache/make-testing: MAKE_PARTS := $(MAKE_PARTS),python3.15-dev,python3.15-venv
 .cache/make-%:
 	$(call BOOTSTRAP,$*,$(MAKE_PARTS))
 
-newer: .cache/make-testing ## run quick tests on the Python of Debian's testing suite (as root; ARGS=... for pytest)
-	$(call IN_DEBIAN,.cache/make-testing) quick VENV=.venv-debian-testing ARGS="$(or $(ARGS),$(NEWER_TESTS))"
+newer: $(NEWER_PYTHONS:%=newer-%) ## run quick tests on the Pythons of Debian's testing suite (as root; ARGS=... for pytest)
+
+newer-%: .cache/make-testing
+	$(call IN_DEBIAN,.cache/make-testing) quick PYTHON=$* VENV=.venv-testing-$* ARGS="$(or $(ARGS),$(NEWER_TESTS))"
 
 # Git's folder, which a worktree has elsewhere.
 HISTORY = $(shell git rev-parse --path-format=absolute --git-common-dir 2>/dev/null)
