@@ -1,12 +1,15 @@
 """The documentation as a site: `make docs` writes build/site. Every warning ends the build."""
 
+import itertools
 import posixpath
 import sys
 import tomllib
 from pathlib import Path
 from string import Template
+from typing import Any
 
 import nbformat
+from bs4 import BeautifulSoup
 from sphinx.application import Sphinx
 from sphinx.ext.napoleon.docstring import GoogleDocstring
 
@@ -124,6 +127,49 @@ def add_navigation(app: Sphinx, page: str, source: list[str]) -> None:
         source[0] = f"---\norphan: true\n---\n{source[0]}" + _contents(["*"], ":titlesonly:")
 
 
+_SENTENCE = 25
+"""Characters in a cell of a table of sentences; shorter cells are numbers or words."""
+_IDENTIFIER = 20
+"""Characters of an identifier that leaves no space for a second column on a phone."""
+
+
+def mark_tables(
+    app: Sphinx, page: str, template: str, context: dict[str, Any], tree: object
+) -> None:
+    """Prepare wide tables for phones, on which `site.css` shows each row as a card.
+
+    A table of sentences has a long cell, and three columns or long identifiers. Its cells get their
+    headings, and roles, because a card is no table for browsers.
+    """
+    if "<table" not in context.get("body", ""):
+        return
+    body = BeautifulSoup(context["body"], "html.parser")
+    for table in body.select("table.docutils"):
+        headings = [cell.get_text(" ", strip=True) for cell in table.select("thead th")]
+        cells = [(cell, cell.get_text(" ", strip=True)) for cell in table.select("td")]
+        identifiers = [text for _, text in cells[:: len(headings) or 1]]
+        is_wide = len(headings) > 2 or max(map(len, identifiers), default=0) > _IDENTIFIER
+        if is_wide and max((len(text) for _, text in cells), default=0) > _SENTENCE:
+            table["class"] = f"docutils sentences {' '.join(table.get_attribute_list('class'))}"
+            table["role"] = "table"
+            for tags, role in _ROLES.items():
+                for part in table.select(tags):
+                    part["role"] = role
+            for (cell, text), heading in zip(cells, itertools.cycle(headings), strict=False):
+                if heading and text and len(headings) > 2:
+                    cell["data-heading"] = heading
+    context["body"] = str(body)
+
+
+_ROLES = {
+    "thead, tbody": "rowgroup",
+    "tr": "row",
+    "th": "columnheader",
+    "td": "cell",
+}
+"""Roles of the parts of a table, by selector."""
+
+
 def read_notebook(app: Sphinx, page: str, source: list[str]) -> None:
     """Turn a notebook into Markdown."""
     if app.env.doc2path(page).suffix == ".ipynb":
@@ -164,5 +210,6 @@ def setup(app: Sphinx) -> None:
     """Connect the functions above to the build."""
     app.connect("source-read", add_navigation)
     app.connect("source-read", read_notebook)
+    app.connect("html-page-context", mark_tables)
     app.connect("autodoc-process-docstring", read_sections)
     app.connect("build-finished", add_redirects)

@@ -139,6 +139,29 @@ def test_no_page_is_wider_than_a_telephone(site: Path, tmp_path: Path) -> None:
             assert browser.run("return document.documentElement.scrollWidth") == 360, page.name
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(chromedriver() is None, reason="Chromium and chromedriver are not installed")
+@pytest.mark.parametrize("name", ["configuration", "slurm-configuration", "metrics"])
+def test_a_telephone_shows_reference_tables_whole_with_headings_and_roles(
+    name: str, site: Path, tmp_path: Path
+) -> None:
+    with browsing(tmp_path, 360) as browser:
+        browser.open((site / "reference" / f"{name}.html").as_uri())
+        cut = (
+            "return [...document.querySelectorAll('.table-wrapper, table.docutils td')]"
+            ".filter((each) => each.scrollWidth > each.clientWidth + 1)"
+            ".map((each) => each.innerText)"
+        )
+        assert browser.run(cut) == []
+        cells = browser.run(
+            "return [...document.querySelectorAll('table.sentences td')].map((cell) => ["
+            "cell.role, cell.parentElement.role, Boolean(cell.dataset.heading) === "
+            "(cell.parentElement.cells.length > 2 && Boolean(cell.textContent.trim()))])"
+        )
+        assert cells
+        assert all(cell == ["cell", "row", True] for cell in cells)
+
+
 def test_the_page_of_a_notebook_shows_its_printed_lines_and_figures(site: Path) -> None:
     page = (site / "notebooks" / "when_memory_pays.html").read_text()
     assert "without_memory" in page
