@@ -402,6 +402,9 @@ def test_a_report_of_other_schedulers_describes_each_policy_and_the_cost_of_samp
     waits = [row[0] for row in overview.rows]
     assert waits[-1] == "drf", "all other policies remember the hog"
     assert len(waits) == 5
+    assert "best lie" not in overview.headings, "no lies were simulated"
+    assert all(overview.headings)
+    assert all(sampling.headings)
     assert [row[0] for row in sampling.rows] == [
         "volcano (half_life 10m, sampled: 5m)",
         "volcano (half_life 10m, sampled: 1s)",

@@ -11,7 +11,7 @@ const LINES = 47; // most lines in a chart
 const [SHARE, DEBT, FAIR, TURN, WAITS, HELD] = [0, 1, 2, 3, 4, 5]; // columns of a user's data
 const NARROW = matchMedia("(max-width: 30rem)").matches;
 const element = (id) => document.getElementById(id);
-const percent = (parts) => (parts / 100).toFixed(1) + "\u00a0%";
+const percent = (parts) => (parts / 100).toFixed(parts > 0 && parts < 100 ? 2 : 1) + "\u00a0%";
 const clamp = (value, most) => Math.min(Math.max(value, 0), most);
 
 function duration(seconds) {
@@ -209,7 +209,7 @@ class Chart {
   place() {
     const { film } = this.player;
     const { width, height } = this.svg.getBoundingClientRect();
-    const boxes = [];
+    const boxes = this.fairName.textContent ? [[0, this.fairName.offsetTop, this.fairName.offsetWidth]] : [];
     for (const [user, node] of this.names) {
       node.hidden = false;
       const [wide, high] = [node.offsetWidth, node.offsetHeight];
@@ -536,7 +536,7 @@ class Player {
       node.style.backgroundImage = this.fills[number - 1].paint;
       node.setAttribute("aria-label", film.agents[agent] + ", " + Math.round(100 * this.fills[number - 1].held) + " % held");
     });
-    write(element("agents-told"), there + (there === 1 ? " agent, " : " agents, ") + (there ? Math.round(100 * held / there) : 0) + " % held");
+    write(element("agents-told"), there.toLocaleString("en") + (there === 1 ? " agent, " : " agents, ") + (there ? Math.round(100 * held / there) : 0) + " % held");
   }
 
   showUsers() {

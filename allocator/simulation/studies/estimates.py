@@ -70,6 +70,11 @@ class Estimate:
         """Mean and interval as text, in percent."""
         return f"{self.written('{:+.1f}'.format, 100.0)} %"
 
+    @property
+    def part(self) -> str:
+        """Mean and interval as text, in percent without a plus sign."""
+        return f"{self.written('{:.1f}'.format, 100.0)} %"
+
     def written(self, form: Callable[[float], str] = plain, scale: float = 1.0) -> str:
         """Return the mean as text, followed by its interval in brackets.
 

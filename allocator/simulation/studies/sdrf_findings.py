@@ -213,7 +213,7 @@ def _ends_are_drf(study: Study) -> Finding:
 def _light_users_gain(changed: Changes) -> Finding:
     return Finding(
         "Most of the reduction is in the half of users with the lowest usage.",
-        f"The lower half saves {changed.lower_part.percent} of all saved seconds of mean wait: "
+        f"The lower half saves {changed.lower_part.part} of all saved seconds of mean wait: "
         f"{changed.light_s.written(duration)} for each user, and the upper half "
         f"{changed.heavy_s.written(duration)}.",
         changed.lower_part.exceeds(_MAJORITY),
@@ -236,7 +236,7 @@ def _heavy_users_hardly_change(changed: Changes) -> Finding:
 def _most_complete_more(changed: Changes) -> Finding:
     return Finding(
         "Most users complete more of their tasks under SDRF.",
-        f"{changed.more.percent} of users complete more.",
+        f"{changed.more.part} of users complete more.",
         changed.more.exceeds(_MAJORITY),
         "A user that completes all tasks under DRF cannot complete more. Only users with "
         "unfinished tasks at the trace's end can, and here these are a minority.",
@@ -247,8 +247,8 @@ def _few_complete_less(changed: Changes) -> Finding:
     fewer = changed.fewer.exceeds(_MAX_LOSERS)
     return Finding(
         "11 of 627 users (1.8 %) complete fewer, and few fewer.",
-        f"{changed.fewer.percent} of users complete fewer; the largest loss of a user is "
-        f"{changed.loss.percent} of its tasks.",
+        f"{changed.fewer.part} of users complete fewer; the largest loss of a user is "
+        f"{changed.loss.part} of its tasks.",
         None if fewer is None else not fewer,
         "When the trace ends, what runs is decided by what is left in the queues; users whose "
         "tasks come late in the trace have no time to be compensated.",

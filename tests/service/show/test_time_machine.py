@@ -1,5 +1,6 @@
 """The time machine turns an event log into a single HTML file that works offline."""
 
+import random
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -206,6 +207,67 @@ def test_the_time_machine_opens_at_the_first_lead_of_a_newcomer(width: int, tmp_
         browser.wait_for("#clock", "5\u00a0s")
         browser.wait_for("#why", "It holds nothing: 0.0\u00a0% of the cluster.")
         assert browser.complaints() == []
+
+
+def crowd(path: Path) -> None:
+    """Write a film of 1,000 agents, each held by two of 200 users that change over 20 frames."""
+    chance = random.Random(1)
+    camera = Camera(1.0)
+    names = [f"user-{number:03}" for number in range(200)]
+    for second in range(20):
+        shares = dict.fromkeys(names, 0.0)
+        agents = []
+        for number in range(1000):
+            holders = [names[min(int(chance.expovariate(0.025)), 199)] for _ in range(2)]
+            for name in holders:
+                shares[name] += 0.0005
+            held = {name: {"cpus": 4000} for name in holders}
+            agents.append(AgentNow(f"node-{number:04}", "", {"cpus": 8000}, held))
+        users = [
+            user(name, shares[name], shares[name] / 3, turn)
+            for turn, name in enumerate(sorted(names, key=shares.__getitem__), 1)
+        ]
+        camera.take(1_600_000_000.0 + second, users, agents)
+    path.write_bytes(page(pack(camera.reel, About("events.log", "sdrf", 60.0, "0", 1.0))))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", WIDTHS)
+def test_a_film_of_a_thousand_agents_and_two_hundred_users_is_usable(
+    width: int, tmp_path: Path
+) -> None:
+    if chromedriver() is None:
+        pytest.skip(
+            "chromium and chromedriver are not installed, so the page is not tested in a browser"
+        )
+    film = tmp_path / "film.html"
+    crowd(film)
+    assert film.stat().st_size < 1_000_000
+    with browsing(tmp_path, width) as browser:
+        browser.open(film.as_uri())
+        browser.wait_for("#agents-told", "1,000 agents, 100 % held")
+        assert browser.run("return document.documentElement.scrollWidth") <= width
+        assert browser.run("return document.querySelectorAll('*').length") < 3500
+        assert browser.run(OVERLAPPING) == []
+        coloured = "return player.film.users.map((each) => each[2]).filter((each) => each < 7)"
+        assert sorted(browser.run(coloured)) == list(range(7)), "one user of each colour"
+        before = browser.text("#clock")
+        press(browser, "ArrowRight")
+        assert browser.text("#clock") != before
+        browser.run("document.querySelectorAll('#users button')[199].click()")
+        browser.wait_for("#why", "of the 200 users that want offers")
+        assert browser.complaints() == []
+
+
+OVERLAPPING = """return [...document.querySelectorAll('.chart')].flatMap((chart) => {
+  const names = [...chart.querySelectorAll('.named')].filter((each) => each.offsetWidth);
+  const boxes = names.map((each) => each.getBoundingClientRect());
+  return names.filter((_, one) => boxes.some((box, other) => other < one &&
+    box.left < boxes[one].right - 1 && boxes[one].left < box.right - 1 &&
+    box.top < boxes[one].bottom - 1 && boxes[one].top < box.bottom - 1))
+    .map((each) => each.innerText);
+})"""
+"""Script that returns the names in the charts that overlap an earlier name."""
 
 
 @pytest.mark.slow
