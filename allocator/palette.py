@@ -50,7 +50,7 @@ def user_colours(users: Iterable[str]) -> dict[str, int]:
     the same colour. Then the later name in alphabetical order gets the next unused colour.
     """
     names = sorted(set(users))
-    colours = {name: (sum(map(ord, name)) - ord("A")) % len(COLOURS) for name in names}
+    colours = {name: _number(name) for name in names}
     if len(names) > len(COLOURS):
         return colours
     used: set[int] = set()
@@ -73,6 +73,14 @@ def distinct_colours(users: Sequence[str]) -> dict[str, int]:
     colours = user_colours(users)
     first = {colours[user]: user for user in reversed(users)}
     return {user: colours[user] for user in users if first[colours[user]] == user}
+
+
+def _number(name: str) -> int:
+    """Return the colour of a name; consecutive letters or numbers have consecutive colours."""
+    number = 0
+    for character in name:
+        number = (10 * number + ord(character)) % len(COLOURS)
+    return (number - ord("A")) % len(COLOURS)
 
 
 def style() -> str:

@@ -1,6 +1,7 @@
 """A user has the same colour in each figure, film and page; colours are defined once."""
 
 import re
+from collections import Counter
 from importlib.resources import files
 
 from hypothesis import given
@@ -24,6 +25,13 @@ def test_colours_do_not_depend_on_the_order_in_which_users_are_listed(users: lis
 def test_consecutive_names_get_consecutive_colours_and_keep_them_when_users_come_and_go() -> None:
     assert user_colours("ABCD") == {"A": 0, "B": 1, "C": 2, "D": 3}
     assert user_colours("BD") == {"B": 1, "D": 3}
+
+
+def test_numbered_names_have_all_colours_equally_often() -> None:
+    for step in (1, 2, 3, 5, 10, 100):
+        users = [f"user-{number:04}" for number in range(0, 70 * step, step)]
+        counts = Counter(user_colours(users).values())
+        assert [*counts.values()] == [10] * len(COLOURS)
 
 
 names = st.text(min_size=1, max_size=5)
