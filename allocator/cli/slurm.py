@@ -182,7 +182,7 @@ def reset(
     """
     from allocator.slurm.bridge import take_back_factors
     from allocator.slurm.client import CommandError, SlurmClient
-    from allocator.slurm.jobs import ShapeError
+    from allocator.slurm.rows import ShapeError
 
     try:
         removed, uncertain = take_back_factors(SlurmClient(), uncertain_too=uncertain_too)
@@ -224,7 +224,7 @@ def _bridge(policy: str, chosen: list[str] | None, users: CountedFor, history: s
 
 def _poll(bridge: "Bridge") -> "Cycle":
     from allocator.slurm.client import CommandError
-    from allocator.slurm.jobs import ShapeError
+    from allocator.slurm.rows import ShapeError
 
     try:
         return bridge.poll()

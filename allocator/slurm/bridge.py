@@ -21,7 +21,6 @@ from allocator.slurm.jobs import (
     Job,
     JobKey,
     JobReader,
-    ShapeError,
     quantities,
     read_details,
     read_nodes,
@@ -29,6 +28,7 @@ from allocator.slurm.jobs import (
 from allocator.slurm.order import Order, order_jobs
 from allocator.slurm.reasons import ReasonGroup, group_of
 from allocator.slurm.records import Record, read_accounting, read_jobcomp
+from allocator.slurm.rows import RejectedRecords, ShapeError
 from allocator.slurm.shares import ShareTree
 from allocator.slurm.state import ClusterState, Observation, StateSettings
 from allocator.slurm.task_shares import TaskShareMeasure
@@ -158,7 +158,9 @@ class Bridge:
         counts_tasks = settings.state.policy.counts_tasks
         self._task_shares = TaskShareMeasure(settings.state.excluded) if counts_tasks else None
         self._measure = quantities if self._task_shares is None else self._task_shares.measure
-        self._reader = JobReader(self._measure)
+        self.rejected = RejectedRecords()
+        """Counts unreadable jobs and records."""
+        self._reader = JobReader(self._measure, self.rejected)
         self.accounts_failure = ""
         """Error of the latest reading of the accounts; empty if it succeeded."""
         self.records_failure = ""
@@ -203,7 +205,7 @@ class Bridge:
                 self._reader.forget()
         jobs = self._reader.read(self.client.jobs())
         asked = state.needs_details(now, jobs)
-        details = read_details(self.client.details(asked))
+        details = read_details(self.client.details(asked), self.rejected)
         away = now - state.observed > history.min_job_age
         records: list[Record] = []
         complete = True
@@ -233,7 +235,7 @@ class Bridge:
         if now - self._accounts_read < settings.accounts_every:
             return None
         try:
-            associations = read_associations(self.client.associations())
+            associations = read_associations(self.client.associations(), self.rejected)
         except CommandError as error:
             if self._accounts_read == _NEVER:
                 raise
@@ -293,7 +295,8 @@ class Bridge:
         """
         if not history.accounting:
             if history.jobcomp is not None and history.jobcomp.is_file():
-                return read_jobcomp(complete_lines(history.jobcomp), self._measure), True
+                lines = complete_lines(history.jobcomp)
+                return read_jobcomp(lines, self._measure, self.rejected), True
             return [], False
         records: list[Record] = []
         failure = ""
@@ -305,7 +308,7 @@ class Bridge:
                     "shows it as DBD Agent queue size"
                 )
             attempts = self.client.accounting(self.state.settled.now)
-            records = read_accounting(attempts, self._measure)
+            records = read_accounting(attempts, self._measure, self.rejected)
         except CommandError as error:
             failure = failure or str(error)
         if not failure:

@@ -3,6 +3,7 @@
 import getpass
 import os
 import re
+import secrets
 import shutil
 import subprocess
 import time
@@ -11,9 +12,10 @@ from pathlib import Path
 
 from allocator.slurm.checks import keeps_accounting
 from allocator.slurm.factors import FactorUpdate
-from allocator.slurm.jobs import JOB_COLUMNS, ShapeError
+from allocator.slurm.jobs import OWN_COLUMNS, SEPARATOR, TEXT_COLUMNS
 from allocator.slurm.records import ACCOUNTING_COLUMNS
-from allocator.slurm.users import ASSOCIATIONS
+from allocator.slurm.rows import COLUMN_END, ShapeError
+from allocator.slurm.users import ASSOCIATION_COLUMNS
 
 _PRIVATE = ("SQUEUE_", "SPRIO_", "SACCT_", "SINFO_", "SLURM_CLUSTERS", "SLURM_TIME_FORMAT")
 """Beginnings of environment variables that would change the output of client commands."""
@@ -61,26 +63,27 @@ class SlurmClient:
                 raise
             text = self._queue(_EACH_TASK)
             self._array_option = _EACH_TASK
-        return text.replace("|\n", "\n")
+        return text
 
     def _queue(self, array_option: str) -> str:
-        columns = ",".join(f"{name}:|" for name in JOB_COLUMNS)
-        return self._run(
-            "squeue",
-            "--all",
-            "--local",
-            array_option,
-            "--states=all",
-            "--noheader",
-            f"--Format={columns}",
+        separator = _random_separator()
+        *first, last = OWN_COLUMNS
+        own = [f"{name}:{SEPARATOR}" for name in first]
+        texts = [f"{name}:{separator}" for name in (last, *TEXT_COLUMNS)]
+        # Other users of this machine see a command's options, but not its environment.
+        printed = self._run(
+            *("squeue", "--all", "--local", array_option, "--states=all", "--noheader"),
+            variables={"SQUEUE_FORMAT2": ",".join([*own, *texts])},
         )
+        return printed.replace(separator, COLUMN_END)
 
-    def details(self, jobs: Sequence[int]) -> str:
-        """Return the details of jobs, for `read_details`.
+    def details(self, jobs: Sequence[int]) -> dict[int, str]:
+        """Return the details of each job, for `read_details`.
 
         Jobs that Slurm has forgotten meanwhile are left out.
         """
-        return "".join(self._detail(job) for job in jobs)
+        details = {job: self._detail(job) for job in jobs}
+        return {job: text for job, text in details.items() if text}
 
     def _detail(self, job: int) -> str:
         try:
@@ -124,7 +127,7 @@ class SlurmClient:
         cluster = self.configuration().get("ClusterName", "")
         if not cluster:
             raise ShapeError("scontrol show config: the setting ClusterName is missing")
-        columns = ",".join(ASSOCIATIONS)
+        columns = ",".join(ASSOCIATION_COLUMNS)
         show = ("sacctmgr", "--parsable2", "--noheader", "show", "associations")
         return self._run(*show, f"cluster={cluster}", f"format={columns}")
 
@@ -135,17 +138,15 @@ class SlurmClient:
             since: Seconds since 1970.
         """
         start = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(since))
-        return self._run(
-            "sacct",
-            "--allusers",
-            "--allocations",
-            "--duplicates",
-            "--parsable2",
-            "--noheader",
+        separator = _random_separator()
+        printed = self._run(
+            *("sacct", "--allusers", "--allocations", "--duplicates", "--noheader", "--parsable"),
+            f"--delimiter={separator}",
             f"--starttime={start}",
             "--endtime=now",
             f"--format={','.join(ACCOUNTING_COLUMNS)}",
         )
+        return printed.replace(separator, COLUMN_END)
 
     def queued_records(self) -> int:
         """Return the number of messages that slurmctld has not sent to slurmdbd yet.
@@ -190,23 +191,24 @@ class SlurmClient:
         lines = [f"update jobid={target} sitefactor={factor}\n" for target, factor in updates]
         if not lines:
             return []
-        ended = self._start(("scontrol",), "".join(lines))
-        messages = [line.strip() for line in ended.stderr.splitlines() if line.strip()]
+        ended = self._start(("scontrol",), "".join(lines), {})
+        messages = [line.strip() for line in _message(ended.stderr).splitlines() if line.strip()]
         failures = [text for text in messages if not any(race in text for race in _RACES)]
         if any("Unable to contact" in text for text in failures):
             raise CommandError(f"scontrol: {failures[0]}")
         return failures
 
-    def _run(self, *command: str) -> str:
-        ended = self._start(command, None)
-        if ended.returncode or "error:" in ended.stderr:
-            said = ended.stderr.strip() or ended.stdout.strip() or "without a message"
+    def _run(self, *command: str, variables: Mapping[str, str] | None = None) -> str:
+        """Return the output of a command; `surrogateescape` decodes invalid UTF-8."""
+        ended = self._start(command, "", variables or {})
+        if ended.returncode or b"error:" in ended.stderr:
+            said = _message(ended.stderr) or _message(ended.stdout) or "without a message"
             raise CommandError(f"{command[0]} failed: {said}")
-        return ended.stdout
+        return ended.stdout.decode(errors="surrogateescape")
 
     def _start(
-        self, command: Sequence[str], text: str | None
-    ) -> "subprocess.CompletedProcess[str]":
+        self, command: Sequence[str], text: str, variables: Mapping[str, str]
+    ) -> "subprocess.CompletedProcess[bytes]":
         program = shutil.which(command[0], path=self._path)
         if program is None:
             raise CommandError(
@@ -215,11 +217,9 @@ class SlurmClient:
         try:
             return subprocess.run(  # noqa: S603 - a client command of the installed Slurm
                 [program, *command[1:]],
-                env=self._environment,
-                input=text,
-                stdin=subprocess.DEVNULL if text is None else None,
+                env={**self._environment, **variables},
+                input=text.encode(),
                 capture_output=True,
-                text=True,
                 check=False,
                 timeout=self._timeout,
             )
@@ -228,6 +228,15 @@ class SlurmClient:
                 f"{command[0]} has not ended within {self._timeout:g} s; does slurmctld answer? "
                 "`scontrol ping` tells"
             ) from None
+
+
+def _message(output: bytes) -> str:
+    return output.decode(errors="backslashreplace").strip()
+
+
+def _random_separator() -> str:
+    """Return a text that users cannot guess. Texts from users then never contain the separator."""
+    return f"L{secrets.token_urlsafe(9)}"
 
 
 def may_set_factors(client: SlurmClient, configuration: Mapping[str, str]) -> bool:
@@ -251,7 +260,9 @@ def may_set_factors(client: SlurmClient, configuration: Mapping[str, str]) -> bo
 
 
 def complete_lines(path: Path) -> list[str]:
-    """Return the complete lines of a text file to which other programs append."""
-    text = path.read_bytes().decode(errors="backslashreplace")
-    complete, newline, _ = text.rpartition("\n")
-    return complete.splitlines() if newline else []
+    """Return the complete lines of a text file to which other programs append.
+
+    `surrogateescape` decodes invalid UTF-8.
+    """
+    text = path.read_bytes().decode(errors="surrogateescape")
+    return text.split("\n")[:-1]

@@ -1,13 +1,21 @@
 """Jobs and nodes as Slurm's client commands describe them at one time."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC
 from functools import lru_cache
 from typing import NamedTuple
 
 from allocator.fairness.quantities import Quantities
+from allocator.slurm.rows import (
+    COLUMN_END,
+    RejectedRecords,
+    ShapeError,
+    excerpt,
+    plain_name,
+    split_rows,
+)
 from allocator.slurm_notation import (
     ENDED,
     NEVER,
@@ -23,16 +31,12 @@ from allocator.slurm_notation import (
     trackable_resources,
 )
 
-JOB_COLUMNS = (
+OWN_COLUMNS = (
     "timeused",
     "jobid",
     "arrayjobid",
     "arraytaskid",
     "hetjobid",
-    "username",
-    "account",
-    "partition",
-    "qos",
     "state",
     "prioritylong",
     "nice",
@@ -43,14 +47,13 @@ JOB_COLUMNS = (
     "resizetime",
     "restartcnt",
     "tres-alloc",
-    "reason",
 )
-"""Columns of `squeue --Format`, in the order in which `JobReader` expects them.
-
-The run time comes first, because it changes with each second. The reason comes last, because it may
-contain any character.
-"""
-_SEPARATOR = "|"
+"""Columns of `squeue --Format` without texts from users. The run time comes first, because it
+changes with each second."""
+TEXT_COLUMNS = ("username", "account", "partition", "qos", "reason")
+"""Columns of `squeue --Format` that may contain any character. They follow `OWN_COLUMNS`."""
+SEPARATOR = "|"
+"""Separates the columns of `OWN_COLUMNS`."""
 _HOLDING = {*RUNNING, "CONFIGURING", "RESIZING"}
 """States in which a job holds its resources, and has not ended."""
 _SUFFIXES = "*~#!%$@^-"
@@ -61,10 +64,6 @@ _WITHOUT_JOBS = {"IDLE", "UNKNOWN"}
 _NODE_STATES = {"ALLOCATED", "MIXED", *_WITHOUT_JOBS, *_UNUSABLE}
 _LEAVING = {"DRAIN", "FAIL", "INVALID_REG", "INVAL"}
 """Flags of nodes that start no job any more."""
-
-
-class ShapeError(ValueError):
-    """A command of Slurm printed something else than expected; the message names the field."""
 
 
 class JobKey(NamedTuple):
@@ -161,6 +160,14 @@ class ClusterNode:
         return self.state not in _WITHOUT_JOBS or not self.flags & _LEAVING
 
 
+_DETAILS = re.compile(
+    r"(?:\sResizeTime=(\d+))?\sStartTime=\S+(?:\s(?!StartTime=)\w+=\S*)*?"
+    r"\sSuspendTime=(\S+) SecsPreSuspend=(-?\d+)"
+)
+"""Times in the details of a job. Slurm's StartTime follows the job's name and account, so no match
+reaches from the name or the account to Slurm's SuspendTime."""
+
+
 class SeenJob(NamedTuple):
     """A job, and the seconds for which it has run in the present attempt."""
 
@@ -171,42 +178,58 @@ class SeenJob(NamedTuple):
 class JobReader:
     """Reads the output of `squeue` into jobs.
 
-    Most lines are the same at each reading. A line that was read before yields the same object.
+    Most rows are the same at each reading. A row that was read before yields the same object.
     Only changed jobs cost time.
 
     Args:
         measure: Converts trackable resources to quantities; by default `quantities`.
+        rejected: Counts unreadable jobs.
     """
 
-    def __init__(self, measure: Callable[[str], Quantities] | None = None) -> None:
+    def __init__(
+        self,
+        measure: Callable[[str], Quantities] | None = None,
+        rejected: RejectedRecords | None = None,
+    ) -> None:
         self._measure = quantities if measure is None else measure
+        self._rejected = RejectedRecords() if rejected is None else rejected
         self._jobs: dict[str, SeenJob] = {}
 
     def forget(self) -> None:
-        """Forget all lines that were read, because `measure` has other results now."""
+        """Forget all rows, because `measure` has other results now."""
         self._jobs = {}
 
     def read(self, text: str) -> list[SeenJob]:
         """Return all jobs.
 
+        An unreadable job is left out and counted. If an earlier reading showed the job with
+        resources, the job of this reading is returned.
+
         Args:
-            text: Output of `squeue` with the columns `JOB_COLUMNS`, separated by bars, without a
-                header, and with times in seconds since 1970.
+            text: Output of `squeue`, for `split_rows`, without a header, and with times in seconds
+                since 1970. The first column of a row has `OWN_COLUMNS`, separated by bars; then
+                come `TEXT_COLUMNS`.
 
         Raises:
-            ShapeError: A line has other columns, or a field has an unknown form.
+            ShapeError: A row has other columns, or the jobs of most users have an unknown form.
         """
-        earlier, self._jobs = self._jobs, {}
+        earlier, jobs = self._jobs, dict[str, SeenJob]()
         seen = []
         arrays: dict[int, list[Job]] = {}
-        for line in text.splitlines():
-            used, _, rest = line.partition(_SEPARATOR)
-            ran, shown = _run_time(used), earlier.get(rest)
-            if shown is None:
-                shown = SeenJob(_job(rest, self._measure), ran)
-            elif shown.ran != ran:
-                shown = SeenJob(shown.job, ran)
-            self._jobs[rest] = shown
+        errors: dict[str, ShapeError] = {}
+        for row in split_rows(text, 1 + len(TEXT_COLUMNS), "squeue"):
+            used, _, rest = row.partition(SEPARATOR)
+            shown = earlier.get(rest)
+            try:
+                ran = _run_time(used)
+                if shown is None:
+                    shown = SeenJob(_job(rest, self._measure), ran)
+                elif shown.ran != ran:
+                    shown = SeenJob(shown.job, ran)
+            except ShapeError as error:
+                errors[row] = error
+                continue
+            jobs[rest] = shown
             job = shown.job
             if job.tasks and job.number == job.array and job.pending:
                 arrays.setdefault(job.number, []).append(job)
@@ -216,22 +239,54 @@ class JobReader:
             together = ",".join(task.tasks for task in tasks)
             record = tasks[0] if len(tasks) == 1 else replace(tasks[0], tasks=together)
             seen.append(SeenJob(record, 0.0))
+        if errors:
+            last = self._last_seen(errors, seen)
+            seen += last.values()
+            jobs |= last
+        self._jobs = jobs
         return seen
 
+    def _last_seen(
+        self, errors: Mapping[str, ShapeError], seen: Iterable[SeenJob]
+    ) -> dict[str, SeenJob]:
+        """Return the jobs of rejected rows as the latest reading with resources showed them.
 
-def _job(line: str, measure: Callable[[str], Quantities]) -> Job:
-    """Read a line without its first column.
+        Returns:
+            Jobs by a key unlike any row. The next reading finds the jobs by these keys.
+
+        Raises:
+            ShapeError: The jobs of most users have an unknown form.
+        """
+        by_user: dict[str, list[ShapeError]] = {}
+        rejected = set()
+        for row, error in errors.items():
+            own, user, *_ = row.split(COLUMN_END)
+            by_user.setdefault(plain_name(user), []).append(error)
+            rejected.add((own.split(SEPARATOR)[1], plain_name(user)))
+        self._rejected.add_rows("squeue", by_user, {entry.job.user for entry in seen})
+        return {
+            f"last {entry.job.number}": entry
+            for entry in self._jobs.values()
+            if entry.job.started is not None
+            and entry.job.ended is None
+            and (str(entry.job.number), entry.job.user) in rejected
+        }
+
+
+def _job(row: str, measure: Callable[[str], Quantities]) -> Job:
+    """Read a row without its first column.
 
     Raises:
-        ShapeError: The line has other columns, or a field has an unknown form.
+        ShapeError: A field has an unknown form.
     """
-    texts = line.split(_SEPARATOR, len(JOB_COLUMNS) - 2)
-    if len(texts) != len(JOB_COLUMNS) - 1:
+    own, *texts = row.split(COLUMN_END)
+    values = own.split(SEPARATOR)
+    if len(values) != len(OWN_COLUMNS) - 1:
         raise ShapeError(
-            f"squeue printed {len(texts) + 1} columns instead of {len(JOB_COLUMNS)} "
-            f"({', '.join(JOB_COLUMNS)}): {line!r}"
+            f"squeue printed {len(values) + 1} columns instead of {len(OWN_COLUMNS)} "
+            f"({', '.join(OWN_COLUMNS)}): {excerpt(row)}"
         )
-    fields = dict(zip(JOB_COLUMNS[1:], texts, strict=True))
+    fields = dict(zip((*OWN_COLUMNS[1:], *TEXT_COLUMNS), (*values, *texts), strict=True))
     where = f"job {fields['jobid']}"
     state = job_state(fields["state"])
     if state not in {*WAITING, *RUNNING, *ENDED}:
@@ -253,7 +308,7 @@ def _job(line: str, measure: Callable[[str], Quantities]) -> Job:
     if submitted is None:
         raise ShapeError(f"squeue, {where}: submittime is {fields['submittime']!r}")
     try:
-        allocated = measure(fields["tres-alloc"].rstrip(_SEPARATOR))
+        allocated = measure(fields["tres-alloc"])
     except NotationError as error:
         raise ShapeError(f"squeue, {where}: tres-alloc: {error}") from None
     return Job(
@@ -261,12 +316,12 @@ def _job(line: str, measure: Callable[[str], Quantities]) -> Job:
         array=array,
         tasks="" if tasks in NEVER and tasks != "0" else tasks,
         heterogeneous=0 if fields["hetjobid"] in NEVER else _whole(fields, "hetjobid", where),
-        user=fields["username"],
-        account="" if fields["account"] in NEVER else fields["account"],
-        partitions=tuple(fields["partition"].split(",")),
-        qos="" if fields["qos"] in NEVER else fields["qos"],
+        user=plain_name(fields["username"]),
+        account="" if fields["account"] in NEVER else plain_name(fields["account"]),
+        partitions=tuple(map(plain_name, fields["partition"].split(","))),
+        qos="" if fields["qos"] in NEVER else plain_name(fields["qos"]),
         state=state,
-        reason=state if state == "REVOKED" else reason_code(fields["reason"].rstrip(_SEPARATOR)),
+        reason=state if state == "REVOKED" else plain_name(reason_code(fields["reason"])),
         priority=_whole(fields, "prioritylong", where),
         nice=_whole(fields, "nice", where),
         submitted=submitted,
@@ -335,8 +390,17 @@ def reason_code(text: str) -> str:
     return reason or "None"
 
 
-def read_details(text: str) -> dict[int, JobDetail]:
+def read_details(
+    texts: Mapping[int, str], rejected: RejectedRecords | None = None
+) -> dict[int, JobDetail]:
     """Read the output of `scontrol --oneliner show job`, with times in seconds since 1970.
+
+    A job's name or folder may repeat Slurm's fields. If the fields occur with different values, the
+    details are unknown.
+
+    Args:
+        texts: The output for each job. For an array, it has all tasks.
+        rejected: Counts jobs whose details are ambiguous.
 
     Returns:
         Details by job id.
@@ -345,15 +409,23 @@ def read_details(text: str) -> dict[int, JobDetail]:
         ShapeError: A field is missing or has an unknown form.
     """
     details = {}
-    for line in filter(str.strip, text.splitlines()):
-        number_of_job = int(_required(line, "JobId", "scontrol show job"))
+    for number_of_job, text in texts.items():
         where = f"scontrol show job {number_of_job}"
-        resized = _value(line, "ResizeTime")
-        details[number_of_job] = JobDetail(
-            _moment(_required(line, "SuspendTime", where), "SuspendTime", where),
-            float(_required(line, "SecsPreSuspend", where)),
-            None if resized is None else _moment(resized, "ResizeTime", where),
-        )
+        records = re.split(r"(?:^|\n)(?=JobId=\d+ )", text)
+        own = [record for record in records if record.startswith(f"JobId={number_of_job} ")]
+        values = {value for record in own for value in _DETAILS.findall(record)}
+        if len(own) == len(values) == 1:
+            resized, suspended, ran_before = values.pop()
+            details[number_of_job] = JobDetail(
+                _moment(suspended, "SuspendTime", where),
+                float(ran_before),
+                _moment(resized, "ResizeTime", where),
+            )
+        elif _DETAILS.search(text) is None:
+            raise ShapeError(f"{where}: the field SuspendTime or SecsPreSuspend is missing")
+        elif rejected is not None:
+            error = ShapeError(f"{where}: the field SuspendTime has several values")
+            rejected.add("scontrol", error)
     return details
 
 
@@ -363,7 +435,7 @@ def read_nodes(text: str) -> list[ClusterNode]:
     Raises:
         ShapeError: A field is missing or has an unknown form.
     """
-    return [_node(line) for line in text.splitlines() if line.startswith("NodeName=")]
+    return [_node(line) for line in text.split("\n") if line.startswith("NodeName=")]
 
 
 def _node(line: str) -> ClusterNode:
@@ -372,7 +444,7 @@ def _node(line: str) -> ClusterNode:
     state, *flags = (part.rstrip(_SUFFIXES) for part in _required(line, "State", where).split("+"))
     if state not in _NODE_STATES:
         raise ShapeError(f"{where}: the State {state!r} is unknown")
-    reason = re.search(r" Reason=.*\[[^\]@]*@([^\]]+)\]", line)
+    reason = re.search(r" Reason=.*?\[[^\]@]*@(\d+)\]", line)
     partitions = _value(line, "Partitions")
     try:
         amounts = quantities(_required(line, "CfgTRES", where))

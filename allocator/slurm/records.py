@@ -1,12 +1,20 @@
 """Attempts of jobs from the accounting: `sacct`, or the text file of `jobcomp/filetxt`."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
 from allocator.fairness.quantities import Quantities
-from allocator.slurm.jobs import ShapeError, quantities
+from allocator.slurm.jobs import quantities
+from allocator.slurm.rows import (
+    COLUMN_END,
+    RejectedRecords,
+    ShapeError,
+    excerpt,
+    plain_name,
+    split_rows,
+)
 from allocator.slurm.task_shares import Measure
 from allocator.slurm.timelines import Attempt, Step
 from allocator.slurm_notation import (
@@ -31,7 +39,13 @@ ACCOUNTING_COLUMNS = (
     "AllocTRES",
 )
 """Columns of `sacct --format`, in the order in which `read_accounting` needs them."""
-_JOBCOMP = re.compile(r"(?:^| )(\w+)=(.*?)(?= \w+=|$)")
+_JOBCOMP_HEAD = re.compile(r"JobId=(\d+) UserId=([^ (]+)\(\d+\) GroupId=")
+_JOBCOMP_END = re.compile(r" ExitCode=\d+:\d+ ?$")
+_JOBCOMP_FIELDS = {
+    name: re.compile(rf" {name}=(\S*)")
+    for name in ("JobState", "StartTime", "EndTime", "ProcCnt", "Tres", "Account", "QOS")
+}
+_JOBCOMP_ACCOUNT = re.compile(r" Account=(.*) QOS=", re.DOTALL)
 
 
 class Record(NamedTuple):
@@ -59,83 +73,174 @@ class _Row(NamedTuple):
     exact: bool
 
 
-def read_accounting(text: str, measure: Measure = quantities) -> list[Record]:
-    """Read the output of `sacct --duplicates --allocations --parsable2 --noheader`.
+def read_accounting(
+    text: str, measure: Measure = quantities, rejected: RejectedRecords | None = None
+) -> list[Record]:
+    """Read the output of `sacct --duplicates --allocations --parsable --noheader`.
 
     Args:
-        text: Rows with `ACCOUNTING_COLUMNS`, with times in seconds since 1970.
+        text: Rows with `ACCOUNTING_COLUMNS`, for `split_rows`, with times in seconds since 1970.
         measure: Converts trackable resources to quantities.
+        rejected: Counts unreadable rows.
 
     Raises:
-        ShapeError: A row has other columns, or a field has an unknown form.
+        ShapeError: A row has other columns, or the rows of most users have an unknown form.
     """
-    rows = []
-    for line in filter(None, text.splitlines()):
-        fields = line.split("|")
-        if len(fields) != len(ACCOUNTING_COLUMNS):
-            raise ShapeError(
-                f"sacct printed {len(fields)} columns instead of "
-                f"{', '.join(ACCOUNTING_COLUMNS)}: {line!r}"
-            )
-        job, user, account, state, submit, start, end, suspended, resources = fields
-        if start in NEVER or not resources:
-            continue
-        if not all(text.isdecimal() for text in (job, submit, start)):
-            raise ShapeError(f"sacct: a job id or a time is not a number: {line!r}")
-        # After a change of size, the submission is the time of the change, and the start is not.
-        begin = max(float(start), float(submit))
-        finish = None if end in NEVER or job_state(state) in RUNNING else float(end)
+    rows: list[_Row] = []
+    users: set[str] = set()
+    errors: dict[str, list[ShapeError]] = {}
+    for printed in split_rows(text, len(ACCOUNTING_COLUMNS), "sacct"):
+        job, user, *_ = fields = printed.split(COLUMN_END)
+        user = plain_name(user)
         try:
-            step = Step(begin, measure(resources))
-            paused = duration(suspended, "Suspended") or 0.0
-        except NotationError as error:
-            raise ShapeError(f"sacct, job {job}: {error}: {line!r}") from None
-        rows.append(
-            _Row(int(job), user, account, job_state(state), begin, finish, paused, step, True)
-        )
+            rows += _accounting_row(fields, measure)
+        except (ShapeError, NotationError) as error:
+            reason = ShapeError(f"sacct, job {job}: {error}: {excerpt(printed)}")
+            errors.setdefault(user, []).append(reason)
+        else:
+            users.add(user)
+    if errors:
+        counter = RejectedRecords() if rejected is None else rejected
+        counter.add_rows("sacct", errors, users)
     return _records(rows)
 
 
-def read_jobcomp(lines: Iterable[str], measure: Measure = quantities) -> list[Record]:
+def _accounting_row(fields: Sequence[str], measure: Measure) -> list[_Row]:
+    """Return a row of `sacct` as a list; an empty list if the job has not started.
+
+    Raises:
+        ShapeError: A field is not a number.
+        NotationError: A field has an unknown form.
+    """
+    job, user, account, state, submit, start, end, suspended, resources = fields
+    if start in NEVER or not resources:
+        return []
+    if not all(text.isdecimal() for text in (job, submit, start)):
+        raise ShapeError("a job id or a time is not a number")
+    has_ended = end not in NEVER and job_state(state) not in RUNNING
+    return [
+        _Row(
+            job=int(job),
+            user=plain_name(user),
+            account=plain_name(account),
+            state=job_state(state),
+            # After a change of size, the submission is the time of the change; the start is not.
+            start=(begin := max(float(start), float(submit))),
+            end=number(end, "the end") if has_ended else None,
+            suspended=duration(suspended, "Suspended") or 0.0,
+            step=Step(begin, measure(resources)),
+            exact=True,
+        )
+    ]
+
+
+def read_jobcomp(
+    lines: Iterable[str], measure: Measure = quantities, rejected: RejectedRecords | None = None
+) -> list[Record]:
     """Read lines of the file that `jobcomp/filetxt` writes: a line for each ended attempt.
 
     The file has the allocated cores, but of other resources the requested amounts. For a job whose
     size changed, the file does not tell the start. It then counts from the change. The file's times
     are in the time zone of slurmctld, which must be that of this machine.
 
+    A job's name may repeat fields of Slurm. Such a record is ambiguous and set aside. But a name
+    with a complete end of a record, a line break, and a beginning looks like two records.
+
     Args:
         lines: Lines of the file.
         measure: Converts trackable resources to quantities.
+        rejected: Counts unreadable records.
 
     Raises:
-        ShapeError: A field is missing or has an unknown form.
+        ShapeError: No record can be read; the message names the first field.
     """
-    rows = []
-    for line in filter(str.strip, lines):
-        fields = dict(_JOBCOMP.findall(line.strip()))
+    rows: list[_Row] = []
+    errors = []
+    counter = RejectedRecords() if rejected is None else rejected
+    readable = 0
+    for text in _jobcomp_records(lines):
         try:
-            start_text = fields["StartTime"]
-            if start_text in NEVER:
-                continue
-            start = instant(start_text, None, "StartTime")
-            end = instant(fields["EndTime"], None, "EndTime")
-            if end < start:  # clocks were set back in between
-                end = instant(fields["EndTime"], None, "EndTime", fold=1)
-            # Tres has the requested resources. Of an exclusive node's cores, ProcCnt tells all.
-            requested = measure(fields["Tres"]).to_doubles()
-            cores = number(fields["ProcCnt"], "ProcCnt")
-            step = Step(start, Quantities.from_doubles(requested | {"cpus": cores}))
-            user = fields["UserId"].partition("(")[0]
-            account = fields.get("Account", "")
-            state = job_state(fields["JobState"])
-            job = int(fields["JobId"])
-        except KeyError as error:
-            raise ShapeError(f"jobcomp: the field {error.args[0]} is missing: {line!r}") from None
+            rows += _jobcomp_row(text, measure)
+            readable += 1
+        except _AmbiguousError as error:
+            counter.add("jobcomp", ShapeError(f"jobcomp: {error}: {excerpt(text)}"))
         except ValueError as error:
-            raise ShapeError(f"jobcomp: {error}: {line!r}") from None
-        account = "" if account in NEVER else account
-        rows.append(_Row(job, user, account, state, start, end, 0.0, step, state != "RESIZING"))
+            errors.append(ShapeError(f"jobcomp: {error}: {excerpt(text)}"))
+    if errors and not readable:
+        raise errors[0]
+    for reason in errors:
+        counter.add("jobcomp", reason)
     return _records(rows)
+
+
+class _AmbiguousError(ShapeError):
+    """A user's text repeats a field of Slurm."""
+
+
+def _jobcomp_records(lines: Iterable[str]) -> Iterator[str]:
+    """Yield the records of the file, each with all fields.
+
+    A job's name may have line breaks, and the text at the end of a record. So a record ends only
+    after all fields.
+    """
+    record: list[str] = []
+    missing = set(_JOBCOMP_FIELDS)
+    for line in lines:
+        if record or line.strip():
+            record.append(line)
+            missing -= {name for name in missing if f" {name}=" in line}
+        if record and not missing and _JOBCOMP_END.search(line):
+            yield "\n".join(record)
+            record, missing = [], set(_JOBCOMP_FIELDS)
+    if record:
+        yield "\n".join(record)
+
+
+def _jobcomp_row(text: str, measure: Measure) -> list[_Row]:
+    """Return a record as a list; an empty list if the job has not started.
+
+    Raises:
+        ValueError: A field is missing, occurs several times, or has an unknown form.
+    """
+    head = _JOBCOMP_HEAD.match(text)
+    if head is None:
+        raise ShapeError("the field JobId, UserId or GroupId is missing")
+    if len(_JOBCOMP_HEAD.findall(text)) > 1:
+        raise _AmbiguousError("the fields JobId and UserId occur several times")
+    fields = {}
+    for name, pattern in _JOBCOMP_FIELDS.items():
+        values = pattern.findall(text)
+        if not values:
+            raise ShapeError(f"the field {name} is missing")
+        if len(values) > 1:
+            raise _AmbiguousError(f"the field {name} occurs several times")
+        fields[name] = values[0]
+    account = _JOBCOMP_ACCOUNT.search(text)
+    if account is None:
+        raise ShapeError("the field QOS is not after the account")
+    if fields["StartTime"] in NEVER:
+        return []
+    start = instant(fields["StartTime"], None, "StartTime")
+    end = instant(fields["EndTime"], None, "EndTime")
+    if end < start:  # clocks were set back in between
+        end = instant(fields["EndTime"], None, "EndTime", fold=1)
+    # Tres has the requested resources. Of an exclusive node's cores, ProcCnt tells all.
+    requested = measure(fields["Tres"]).to_doubles()
+    cores = number(fields["ProcCnt"], "ProcCnt")
+    state = job_state(fields["JobState"])
+    return [
+        _Row(
+            job=int(head[1]),
+            user=plain_name(head[2]),
+            account="" if account[1] in NEVER else plain_name(account[1]),
+            state=state,
+            start=start,
+            end=end,
+            suspended=0.0,
+            step=Step(start, Quantities.from_doubles(requested | {"cpus": cores})),
+            exact=state != "RESIZING",
+        )
+    ]
 
 
 def _records(rows: list[_Row]) -> list[Record]:

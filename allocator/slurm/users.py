@@ -1,18 +1,27 @@
 """Users: which names of a job lead to the user that its resources count for."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal, TypeAlias
 
-from allocator.slurm.jobs import ShapeError
+from allocator.slurm.rows import RejectedRecords, ShapeError, excerpt, percent_encoded, plain_name
 from allocator.slurm.timelines import UserPath
 
 UserKey: TypeAlias = Literal["user", "account", "tree"]
 NO_ACCOUNT = "(no account)"
 """The account of jobs without an account, as in a Slurm without slurmdbd."""
-ASSOCIATIONS = ("account", "user", "parentname", "share")
-"""Columns of `sacctmgr show associations`, in the order in which `read_associations` needs them."""
+ASSOCIATION_COLUMNS = ("share", "user", "account", "id", "parentname")
+"""Columns of `sacctmgr show associations`, in the order in which `read_associations` needs them.
+
+sacctmgr has no other separator than a bar. The number (`id`) shows where the account ends.
+"""
+_ROW = re.compile(r"(\w+)\|([^|]*)\|")
+_NUMBER = re.compile(r"\|(\d+)(?=\|)")
+_LONGEST_ROW = 4096
+_MOST_LEVELS = 100
+"""Maximum number of accounts in a path. Accounts above are left out."""
 
 
 @dataclass(frozen=True)
@@ -27,9 +36,12 @@ class Associations:
     def path(self, account: str) -> UserPath:
         """Return the accounts from the top of the tree to an account."""
         names = [account or NO_ACCOUNT]
-        while (above := self.parents.get(names[-1])) is not None and above not in names:
+        while len(names) < _MOST_LEVELS:
+            above = self.parents.get(names[-1])
+            if above is None or above in names:
+                break
             names.append(above)
-        return tuple(reversed(names))
+        return tuple(map(_path_part, reversed(names)))
 
     def user_path(self, user: str, account: str) -> UserPath:
         """Return the accounts from the top of the tree to an account, then a user.
@@ -37,8 +49,9 @@ class Associations:
         If an account below the same account has the user's name, the user is called `NAME (user)`.
         """
         path = self.path(account)
-        is_account = user in self.accounts and self.path(user) == (*path, user)
-        return (*path, f"{user} (user)" if is_account else user)
+        name = _path_part(user)
+        is_account = user in self.accounts and self.path(user) == (*path, name)
+        return (*path, f"{name} (user)" if is_account else name)
 
     @cached_property
     def accounts(self) -> frozenset[str]:
@@ -63,28 +76,33 @@ class Associations:
         return weights
 
 
-def read_associations(text: str) -> Associations:
+def _path_part(name: str) -> str:
+    """Return a name as a part of a path, in which slashes separate parts.
+
+    `plain_name` has encoded percent signs, so no name contains the encoding of a slash.
+    """
+    if name in {"", ".", ".."}:
+        return percent_encoded(name) or "%"
+    return name.replace("/", "%2F")
+
+
+def read_associations(text: str, rejected: RejectedRecords | None = None) -> Associations:
     """Read the output of `sacctmgr --parsable2 --noheader show associations`.
 
     An association with the shares `parent` shares with its siblings above; it counts with weight 1.
     The shares of a user's associations below one account, for several partitions, are added.
 
     Args:
-        text: Rows with the columns `ASSOCIATIONS`, separated by bars.
+        text: Rows with the columns `ASSOCIATION_COLUMNS`, separated by bars.
+        rejected: Counts unreadable associations.
 
     Raises:
-        ShapeError: A row has other columns, or shares are not numbers.
+        ShapeError: No row can be read; the message shows the first row.
     """
     parents: dict[str, str] = {}
     shares: dict[tuple[str, str], float] = {}
-    for line in filter(None, text.splitlines()):
-        fields = line.split("|")
-        if len(fields) != len(ASSOCIATIONS):
-            raise ShapeError(
-                f"sacctmgr printed {len(fields)} columns instead of {', '.join(ASSOCIATIONS)}: "
-                f"{line!r}"
-            )
-        account, user, parent, share = fields
+    rows, errors = _association_rows(text)
+    for share, user, account, parent in rows:
         if account == "root" and not user:
             continue
         if not user and parent not in {"", "root"}:
@@ -92,8 +110,44 @@ def read_associations(text: str) -> Associations:
         if share.isdecimal() and int(share):
             shares[account, user] = shares.get((account, user), 0.0) + float(share)
         elif share not in {"parent", "0"}:
-            raise ShapeError(f"sacctmgr, {account}/{user}: the share {share!r} is not a number")
+            where = f"sacctmgr, {account}/{user}"
+            errors.append(ShapeError(f"{where}: the share {share!r} is not a number"))
+    if errors and not shares:
+        raise errors[0]
+    for error in errors:
+        if rejected is not None:
+            rejected.add("sacctmgr", error)
     return Associations(parents, shares)
+
+
+def _association_rows(text: str) -> tuple[list[tuple[str, str, str, str]], list[ShapeError]]:
+    """Return the share, user, account and parent of each row, and errors of the other rows."""
+    by_number: dict[str, list[tuple[str, str, str, str]]] = {}
+    errors = []
+    row = ""
+    for line in text.split("\n"):
+        row = f"{row}\n{line}" if row else line
+        match = _ROW.match(row)
+        numbers = [] if match is None else list(_NUMBER.finditer(row, match.end()))
+        if match is not None and not numbers and len(row) < _LONGEST_ROW:
+            continue  # the account has a line break
+        if match is not None and len(numbers) == 1:
+            account, parent = row[match.end() : numbers[0].start()], row[numbers[0].end() + 1 :]
+            names = plain_name(match[2]), plain_name(account), plain_name(parent)
+            by_number.setdefault(numbers[0][1], []).append((match[1], *names))
+        elif row:
+            expected = ", ".join(ASSOCIATION_COLUMNS)
+            errors.append(ShapeError(f"sacctmgr printed no columns {expected}: {excerpt(row)}"))
+        row = ""
+    if row:
+        errors.append(ShapeError(f"sacctmgr printed a row without an end: {excerpt(row)}"))
+    rows = []
+    for number, same in by_number.items():
+        if len(same) == 1:
+            rows += same
+        else:
+            errors.append(ShapeError(f"sacctmgr printed several rows of association {number}"))
+    return rows, errors
 
 
 def user_path(user: str, account: str, key: UserKey, associations: Associations) -> UserPath:

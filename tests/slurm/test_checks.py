@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import pytest
 
 from allocator.slurm.checks import SettingFinding, check_configuration
-from allocator.slurm.jobs import ShapeError
+from allocator.slurm.rows import ShapeError
 from allocator.slurm.users import Associations, read_associations
 
 GOOD = {
@@ -73,12 +73,18 @@ def test_partitions_of_different_tiers_are_told() -> None:
     assert finding.setting == "PriorityTier (a: 1, b: 5)"
 
 
-def test_associations_form_a_tree_with_shares() -> None:
-    text = (
-        "root||||".replace("||||", "|||1")
-        + "\nroot|root||1\nphys||root|3\nlab||phys|2\nlab|ann||5\n"
+def rows(text: str) -> str:
+    """Return rows of account, user, parent and share as sacctmgr prints them, with numbers."""
+    split = [row.split("|") for row in text.splitlines()]
+    return "".join(
+        f"{share}|{user}|{account}|{number}|{parent}\n"
+        for number, (account, user, parent, share) in enumerate(split)
     )
-    tree = read_associations(text)
+
+
+def test_associations_form_a_tree_with_shares() -> None:
+    text = "root|||1\nroot|root||1\nphys||root|3\nlab||phys|2\nlab|ann||5\n"
+    tree = read_associations(rows(text))
     assert tree.path("lab") == ("phys", "lab")
     assert tree.weights("tree") == {
         ("root", "root"): 1.0,
@@ -89,11 +95,12 @@ def test_associations_form_a_tree_with_shares() -> None:
     assert tree.weights("account") == {("phys",): 3.0, ("lab",): 2.0}
     assert Associations().path("") == ("(no account)",)
     with pytest.raises(ShapeError, match="the share 'x' is not a number"):
-        read_associations("phys||root|x")
+        read_associations(rows("phys||root|x"))
 
 
 def test_shares_of_a_user_add_up_over_partitions_and_an_account_may_have_a_users_name() -> None:
-    tree = read_associations("phys||root|3\nbob||phys|2\nphys|bob||4\nphys|bob||1\nbob|bob||6\n")
+    text = "phys||root|3\nbob||phys|2\nphys|bob||4\nphys|bob||1\nbob|bob||6\n"
+    tree = read_associations(rows(text))
     assert tree.weights("tree") == {
         ("phys",): 3.0,
         ("phys", "bob"): 2.0,

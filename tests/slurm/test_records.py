@@ -6,8 +6,8 @@ from collections.abc import Iterator
 import pytest
 
 from allocator.fairness.quantities import Quantities
-from allocator.slurm.jobs import ShapeError
-from allocator.slurm.records import read_accounting, read_jobcomp
+from allocator.slurm.records import Record, read_accounting, read_jobcomp
+from allocator.slurm.rows import COLUMN_END, ShapeError
 from allocator.slurm.timelines import Attempt, Step
 
 REQUEUED = (
@@ -22,7 +22,8 @@ SUSPENDED = "3|games|phys|COMPLETED|100|100|120|00:00:03|cpu=5,mem=1G,node=1\n"
 JOBCOMP = (
     "JobId=5 UserId=games(5) GroupId=root(0) Name=a b JobState=COMPLETED Partition=main "
     "TimeLimit=60 StartTime=1970-01-01T00:01:40 EndTime=1970-01-01T00:02:00 NodeList=n1 NodeCnt=1 "
-    "ProcCnt=40 WorkDir=/ Tres=cpu=1,mem=60000M,node=1 Account= QOS= SubmitTime=1970-01-01T00:01:00"
+    "ProcCnt=40 WorkDir=/ Tres=cpu=1,mem=60000M,node=1 Account= QOS= "
+    "SubmitTime=1970-01-01T00:01:00 DerivedExitCode=0:0 ExitCode=0:0 "
 )
 
 
@@ -36,25 +37,31 @@ def berlin(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     time.tzset()
 
 
+def read_sacct(text: str) -> list[Record]:
+    """Read rows that have bars between their columns."""
+    rows = text.splitlines()
+    return read_accounting("".join(f"{row}|\n" for row in rows).replace("|", COLUMN_END))
+
+
 def cores(number: int, mem: int) -> Quantities:
     return Quantities.parse(f"cpus:{number};mem:{mem}")
 
 
 def test_each_attempt_of_a_requeued_job_is_a_record() -> None:
-    first, second = read_accounting(REQUEUED)
+    first, second = read_sacct(REQUEUED)
     assert first.attempt == Attempt(100.0, [Step(100.0, cores(2, 1024))], [], 106.0)
     assert second.attempt == Attempt(230.0, [Step(230.0, cores(2, 1024))], [], 260.0)
     assert (first.user, first.account, first.exact) == ("games", "phys", True)
 
 
 def test_sizes_of_one_attempt_are_one_record() -> None:
-    (record,) = read_accounting(RESIZED)
+    (record,) = read_sacct(RESIZED)
     sizes = [Step(100.0, cores(40, 2048)), Step(106.0, cores(38, 1024))]
     assert record.attempt == Attempt(100.0, sizes, [], 125.0)
 
 
 def test_the_sum_of_suspensions_counts_although_their_times_are_unknown() -> None:
-    (record,) = read_accounting(SUSPENDED)
+    (record,) = read_sacct(SUSPENDED)
     assert record.attempt.paused(120.0) == 3.0
     assert not record.exact
 
@@ -64,7 +71,7 @@ def test_jobs_that_never_started_are_no_attempts_and_running_ones_have_no_end() 
         "7|games|phys|PENDING|100|Unknown|Unknown|00:00:00|\n"
         "8|games|phys|RUNNING|100|110|Unknown|00:00:00|cpu=1,mem=1G,node=1\n"
     )
-    (record,) = read_accounting(text)
+    (record,) = read_sacct(text)
     assert (record.job, record.attempt.end) == (8, None)
 
 
@@ -94,14 +101,14 @@ def test_jobcomp_is_read_with_the_changes_of_clocks(start: str, end: str, second
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("1|games|phys|COMPLETED|1|1|2|0", "8 columns instead of JobIDRaw"),
+        ("1|games|phys|COMPLETED|1|1|2|0", "8 columns instead of 9"),
         ("1|games|phys|COMPLETED|now|1|2|0|cpu=1", "a time is not a number"),
         ("1|games|phys|COMPLETED|1|1|2|0|cpu=x", "job 1: cpus are not numbers"),
     ],
 )
 def test_an_unknown_form_of_the_accounting_is_an_error(text: str, message: str) -> None:
     with pytest.raises(ShapeError, match=message):
-        read_accounting(text)
+        read_sacct(text)
 
 
 def test_a_missing_field_of_jobcomp_is_an_error_that_names_it() -> None:

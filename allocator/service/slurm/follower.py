@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -15,7 +16,7 @@ from allocator.service.slurm.starts import StartTrail
 from allocator.slurm.adapter import SlurmAdapter
 from allocator.slurm.bridge import Bridge, Cycle
 from allocator.slurm.client import CommandError
-from allocator.slurm.jobs import ShapeError
+from allocator.slurm.rows import ShapeError
 from allocator.slurm.shares import ShareTree
 
 _LONGEST_PAUSE = 60.0
@@ -31,6 +32,9 @@ _PARTS = {
     ),
 }
 """Messages about the parts of slurmdbd: after a failed reading, and after the next success."""
+
+_MOST_LOGGED = 10
+"""Maximum number of rejected records that are logged after one reading."""
 
 _log = structlog.get_logger(__name__)
 
@@ -57,6 +61,8 @@ class SlurmContact:
     """Number of site factors that Slurm did not accept."""
     cycle: Cycle | None = None
     """The result of the latest reading; None before the first."""
+    rejected: Counter[str] = field(default_factory=Counter)
+    """Number of unreadable records by source."""
 
     @property
     def alone(self) -> float | None:
@@ -107,6 +113,7 @@ class SlurmFollower:
         since = now if memory is None or not memory.time else min(memory.time, now)
         settings = config.bridge_settings(dry_run=dry_run)
         self.bridge = Bridge(config.client(), settings, since, self._apply)
+        self.contact.rejected = self.bridge.rejected.counts
         if memory is not None:
             self.bridge.state.inherit(memory)
         self.adapter = SlurmAdapter(self.bridge.state, parts.meter)
@@ -128,6 +135,7 @@ class SlurmFollower:
                 self.trail.note(self.bridge.state.seen(), self.bridge.state.path_of)
                 gc_tuning.collect_after_snapshot()  # a reading replaces the copies of all users
                 pause = self._every
+            self._note_rejected()
             with suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), max(started + pause - time.monotonic(), 0.0))
 
@@ -140,6 +148,15 @@ class SlurmFollower:
         elif part in self._failed_parts and not failure:
             _log.info(again)
             self._failed_parts.remove(part)
+
+    def _note_rejected(self) -> None:
+        """Log the unreadable records of the latest reading, up to a maximum."""
+        reasons = self.bridge.rejected.take_new()
+        for reason in reasons[:_MOST_LOGGED]:
+            _log.warning("a record of Slurm cannot be read; it is set aside", reason=reason)
+        if len(reasons) > _MOST_LOGGED:
+            more = len(reasons) - _MOST_LOGGED
+            _log.warning("more records of Slurm cannot be read; they are set aside", number=more)
 
     def _apply(self, change: Callable[[], ShareTree]) -> ShareTree:
         """Run a change of the state in the event loop's thread; called by the polling thread."""

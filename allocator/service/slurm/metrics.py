@@ -6,6 +6,7 @@ from allocator.service.show.metric_definitions import MetricDefinition, MetricGr
 from allocator.service.slurm.follower import SlurmContact
 from allocator.slurm.bridge import Cycle
 from allocator.slurm.reasons import GROUP_ORDER
+from allocator.slurm.rows import SOURCES
 from allocator.slurm.state import ClusterState
 
 
@@ -23,6 +24,10 @@ def _passed_over(contact: SlurmContact) -> Iterator[Sample] | None:
     if cycle is None:
         return None
     return (((reason,), float(cycle.passed_over[reason])) for reason in GROUP_ORDER)
+
+
+def _rejected(contact: SlurmContact) -> Iterator[Sample]:
+    return (((source,), float(contact.rejected[source])) for source in SOURCES)
 
 
 CONTACT: MetricGroup[SlurmContact] = MetricGroup(
@@ -55,6 +60,12 @@ CONTACT: MetricGroup[SlurmContact] = MetricGroup(
             "longshare_slurm_failed_readings_total",
             "Failed readings of Slurm.",
             lambda contact: contact.failures,
+        ),
+        MetricDefinition(
+            "longshare_slurm_rejected_records_total",
+            "Unreadable jobs, accounts and records of Slurm, which are set aside.",
+            _rejected,
+            labels=("source",),
         ),
         MetricDefinition(
             "longshare_slurm_factor_updates_total",

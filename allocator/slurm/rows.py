@@ -1,0 +1,134 @@
+"""Rows of Slurm's output, with texts from users.
+
+Slurm prints account names and job names unchanged, with separators, line breaks, and invalid UTF-8.
+No text from a user may change the meaning of another row.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from hashlib import blake2b
+
+COLUMN_END = "\0"
+"""Ends each column of a row. The client replaces a random text by this character. No text from a
+user has this character, because Slurm's texts end there."""
+_ROW_END = COLUMN_END + "\n"
+_LONGEST_NAME = 255
+"""Maximum length of a name. Longer names are cut, and end with a hash."""
+_REMEMBERED = 10_000
+"""Maximum number of remembered rejections. A remembered record is not counted again."""
+_LONGEST_EXCERPT = 300
+SOURCES = ("squeue", "scontrol", "sacct", "sacctmgr", "jobcomp")
+"""Commands whose records may be rejected, and the file of `jobcomp/filetxt`."""
+
+
+class ShapeError(ValueError):
+    """A command of Slurm printed something else than expected; the message names the field."""
+
+
+class RejectedRecords:
+    """Counts unreadable records. A record counts once, although each reading shows the record."""
+
+    def __init__(self) -> None:
+        self.counts = Counter[str]()
+        """Number of rejected records by source."""
+        self._remembered: dict[str, None] = {}
+        self._new: list[str] = []
+
+    def add(self, source: str, error: Exception) -> None:
+        """Count a record at its first rejection.
+
+        Args:
+            source: The command or file.
+            error: The reason; the message names the record.
+        """
+        reason = str(error)
+        if reason in self._remembered:
+            return
+        if len(self._remembered) >= _REMEMBERED:
+            del self._remembered[next(iter(self._remembered))]
+        self._remembered[reason] = None
+        self.counts[source] += 1
+        self._new.append(reason)
+
+    def add_rows(
+        self, source: str, errors: Mapping[str, Iterable[ShapeError]], users: Collection[str]
+    ) -> None:
+        """Count unreadable rows, unless Slurm's output as a whole has another shape.
+
+        Args:
+            source: The command.
+            errors: Errors by the user of the row.
+            users: The users of all other rows.
+
+        Raises:
+            ShapeError: More than half of the users have unreadable rows.
+        """
+        if 2 * len(errors) > len(errors.keys() | set(users)):
+            raise next(error for group in errors.values() for error in group)
+        for group in errors.values():
+            for error in group:
+                self.add(source, error)
+
+    def take_new(self) -> list[str]:
+        """Return the reasons for all rejections since the previous call."""
+        new, self._new = self._new, []
+        return new
+
+
+def split_rows(text: str, columns: int, source: str) -> Iterator[str]:
+    """Yield rows with `COLUMN_END` between their columns.
+
+    Args:
+        text: Output in which `COLUMN_END` ends each column, and a line break ends each row.
+        columns: Number of columns.
+        source: The command, for error messages.
+
+    Raises:
+        ShapeError: A row has another number of columns.
+    """
+    *parts, rest = text.split(_ROW_END)
+    if rest.strip():
+        raise ShapeError(f"{source} printed a row without an end: {excerpt(rest)}")
+    row, counted = "", 0
+    for part in parts:
+        # A column of a user may begin with a line break, so a part may be shorter than a row.
+        row = f"{row}{_ROW_END}{part}" if counted else part
+        counted = row.count(COLUMN_END) + 1
+        if counted == columns:
+            yield row
+            row, counted = "", 0
+        elif counted > columns:
+            break
+    if counted:
+        printed = row.partition(_ROW_END)[0].count(COLUMN_END) + 1
+        raise ShapeError(f"{source} printed {printed} columns instead of {columns}: {excerpt(row)}")
+
+
+def excerpt(text: str) -> str:
+    """Return the beginning of a text with escapes, for error messages."""
+    return repr(text[:_LONGEST_EXCERPT])
+
+
+def plain_name(text: str) -> str:
+    r"""Return a name as printable UTF-8. Different names stay different.
+
+    Percent signs and the bytes of unprintable characters are percent-encoded: `%25`, `%0A`, `%FF`.
+
+    Args:
+        text: A name. `surrogateescape` has decoded invalid UTF-8.
+    """
+    if len(text) <= _LONGEST_NAME and text.isprintable() and "%" not in text:
+        return text
+    name = "".join(
+        character if character.isprintable() and character != "%" else percent_encoded(character)
+        for character in text
+    )
+    if len(name) <= _LONGEST_NAME:
+        return name
+    hashed = blake2b(text.encode(errors="surrogateescape"), digest_size=16).hexdigest()
+    return f"{name[:200]}%~{hashed}"
+
+
+def percent_encoded(text: str) -> str:
+    """Return the bytes of a text as `%XX`."""
+    return "".join(f"%{byte:02X}" for byte in text.encode(errors="surrogateescape"))
