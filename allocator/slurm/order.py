@@ -1,13 +1,14 @@
 """The order of pending jobs: as progressive filling would start them, task by task."""
 
 import heapq
-from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import islice
-from typing import NamedTuple, TypeAlias
+from operator import itemgetter
+from typing import NamedTuple, TypeAlias, TypeVar
 
-from allocator.fairness.pool import Pool
 from allocator.fairness.quantities import Quantities
 from allocator.fairness.sorter_snapshot import Position, SorterSnapshot
 from allocator.slurm.jobs import ClusterNode, Job, array_limit, array_tasks
@@ -34,7 +35,11 @@ _COMPETING_PREFIXES = ("QOSGrp", "AssocGrp")
 certain nodes. Such jobs keep their place, but do not count as started."""
 _COMMON_KINDS = frozenset({"cpus", "mem", TASKS})
 """Resources that all jobs need."""
-GroupKey: TypeAlias = tuple[frozenset[str], frozenset[str]]
+Scope: TypeAlias = tuple[str, str]
+"""Resources that jobs compete for: one of the partitions with common nodes, and a resource that
+only some jobs need, or "" for jobs without such resources."""
+Element = TypeVar("Element")
+_Key: TypeAlias = tuple[tuple[str, ...], frozenset[str]]
 
 
 class PlacedJob(NamedTuple):
@@ -64,6 +69,13 @@ class _Waiting(NamedTuple):
     """One target. A heterogeneous job has one for each component."""
     demand: Quantities
     ready: bool
+    scopes: tuple[Scope, ...]
+
+
+_Entry: TypeAlias = tuple[_Waiting, UserPath]
+"""A pending job and its user."""
+_PlacedEntry: TypeAlias = tuple[Position, _Entry]
+"""A pending job, with the position of a node of the tree at the job's turn."""
 
 
 def order_jobs(  # noqa: PLR0913 - each is a separate input
@@ -79,10 +91,13 @@ def order_jobs(  # noqa: PLR0913 - each is a separate input
     """Return the order in which pending jobs should start.
 
     Users take turns: each time, the user that is first in the policy's order gets the next job of
-    its queue, and from then on counts as if the job had started. Turns are separate for each group
-    of jobs that compete for the same nodes and kinds of resources. A job that waits for a GPU thus
-    does not hold back its user's other jobs. The groups are merged by the priorities of the users
-    at each turn.
+    its queue, and from then on counts as if the job had started. A job counts for the user's later
+    jobs that share a scope with it: partitions with common nodes, and the kind of resources. A job
+    that waits for a GPU, or for other nodes, thus does not hold back its user's other jobs. A job
+    with several scopes has the last of the places that it would have for each scope.
+
+    A job that keeps its place, but cannot start now, does not count for jobs that can start. It has
+    the place that it would have if all earlier jobs of its user could start.
 
     Within a user's queue, Slurm's own order holds: by priority without the site factor, then by
     time, then by job id.
@@ -94,28 +109,222 @@ def order_jobs(  # noqa: PLR0913 - each is a separate input
         nodes: All nodes by name.
         base_priorities: Priorities without the site factor, by job id; jobs without an entry have
             their priority.
-        ahead: Maximum number of jobs of one group in the order.
+        ahead: Maximum number of jobs of one scope in the order that can start. A job that cannot
+            start is in the order if it would be if all jobs could start.
         tasks_ahead: Maximum number of pending tasks of one array in the order.
     """
     order = Order()
-    queues: dict[GroupKey, dict[UserPath, list[_Waiting]]] = {}
-    components = _linked_partitions(nodes.values())
-    linked: dict[tuple[str, ...], frozenset[str]] = {}
-    for waiting, user in _queue_entries(pending, running_tasks, tasks_ahead, order.passed_over):
-        names = waiting.job.partitions
-        partitions = linked.get(names)
-        if partitions is None:
-            partitions = linked[names] = frozenset(components.get(name, name) for name in names)
-        kinds = frozenset(waiting.demand) - _COMMON_KINDS
-        queues.setdefault((partitions, kinds), {}).setdefault(user, []).append(waiting)
-    groups, pools = [], tree.pools
-    for by_user in queues.values():
-        for entries in by_user.values():
-            entries.sort(key=lambda waiting: _own_order(waiting.job, base_priorities))
-        groups.append(islice(_Turns(pools, by_user).take(), ahead))
-    for _, waiting, user in heapq.merge(*groups, key=lambda turn: turn[0]):
+    queues: dict[UserPath, list[_Waiting]] = {}
+    entries = _QueueEntries(nodes.values(), running_tasks, tasks_ahead, order.passed_over)
+    for waiting, user in entries.read(pending):
+        queues.setdefault(user, []).append(waiting)
+    for queue in queues.values():
+        queue.sort(key=lambda waiting: _own_order(waiting.job, base_priorities))
+    ready = {
+        user: [waiting for waiting in queue if waiting.ready] for user, queue in queues.items()
+    }
+    turns = [_Merge(tree, ahead).order(ready)]
+    if any(len(ready[user]) < len(queue) for user, queue in queues.items()):
+        everything = _Merge(tree, ahead).order(queues)
+        turns.insert(0, (turn for turn in everything if not turn[1][0].ready))
+    for _, (waiting, user) in heapq.merge(*turns, key=itemgetter(0)):
         order.placed += [PlacedJob(target, waiting.job, user) for target in waiting.targets]
     return order
+
+
+class _Sequence(NamedTuple):
+    """Jobs of a node of the tree, in the order in which the node wants them."""
+
+    entries: Iterable[_Entry]
+    scopes: Counter[Scope]
+    """Number of these jobs in each scope."""
+
+
+class _Merge:
+    """Merges the jobs of all users into one order, from the lowest level of the tree to the root.
+
+    A turn of a user leads to a turn of each node above the user. All jobs count as started.
+
+    Args:
+        tree: The pools of users.
+        ahead: Maximum number of jobs of one scope.
+    """
+
+    def __init__(self, tree: ShareTree, ahead: int) -> None:
+        self._tree = tree
+        self._ahead = ahead
+        self._full: set[Scope] = set()
+        """Scopes of which no further jobs are needed."""
+
+    def order(self, queues: Mapping[UserPath, list[_Waiting]]) -> Iterator[_PlacedEntry]:
+        """Yield the first jobs of each scope by position: that of the user's node below the root.
+
+        Args:
+            queues: The jobs of each user, in the order in which the user wants them.
+        """
+        levels: dict[int, dict[UserPath, list[_Sequence]]] = {}
+        for user, queue in queues.items():
+            levels.setdefault(len(user), {})[user] = _sequences(user, queue)
+        for depth in range(max(levels, default=0), 1, -1):
+            for above, streams in self._turns(levels[depth]).items():
+                levels.setdefault(depth - 1, {}).setdefault(above, []).extend(_merged(streams))
+        placed = Counter[Scope]()
+        streams = self._turns(levels.get(1, {})).get((), [])
+        for turn in heapq.merge(*(turns for turns, _ in streams), key=itemgetter(0)):
+            scopes = turn[1][0].scopes
+            if not self._full.issuperset(scopes):
+                yield turn
+                placed.update(scopes)
+                self._full.update(scope for scope in scopes if placed[scope] >= self._ahead)
+
+    def _turns(
+        self, level: Mapping[UserPath, list[_Sequence]]
+    ) -> dict[UserPath, list[tuple[Iterator[_PlacedEntry], Counter[Scope]]]]:
+        """Return the jobs of all nodes of one level by position, for each node above."""
+        snapshots: dict[UserPath, SorterSnapshot[str]] = {}
+        streams: dict[UserPath, list[tuple[Iterator[_PlacedEntry], Counter[Scope]]]] = {}
+        for path, sequences in level.items():
+            name, above = name_of(path), path[:-1]
+            if above not in snapshots:
+                snapshots[above] = SorterSnapshot(self._tree.tree.get(name).siblings)
+            streams.setdefault(above, []).extend(
+                (self._take_turns(_Turns(snapshots[above], name), sequence), sequence.scopes)
+                for sequence in sequences
+            )
+        return streams
+
+    def _take_turns(self, turns: "_Turns", sequence: _Sequence) -> Iterator[_PlacedEntry]:
+        """Yield the jobs of a node of the tree by position: the node's position at the job's turn.
+
+        Jobs that cannot be in the order, because enough jobs precede them in each scope, are
+        omitted.
+
+        Args:
+            turns: The node's turns.
+            sequence: The node's jobs.
+        """
+        remaining = Counter(sequence.scopes)
+        delayed: list[tuple[Position, int, _Entry]] = []
+        """Jobs that a later job of the sequence may precede."""
+        for number, entry in enumerate(sequence.entries):
+            if self._full.issuperset(remaining):
+                break
+            scopes = entry[0].scopes
+            if turns.fewest(scopes) < self._ahead and not self._full.issuperset(scopes):
+                heapq.heappush(delayed, (turns.position(scopes), number, entry))
+                earliest = turns.earliest(remaining)
+                while delayed and delayed[0][0] <= earliest:
+                    position, _, first = heapq.heappop(delayed)
+                    yield position, first
+                turns.count(entry[0])
+            for scope in scopes:
+                remaining[scope] -= 1
+                if not remaining[scope]:
+                    del remaining[scope]
+        while delayed:
+            position, _, first = heapq.heappop(delayed)
+            yield position, first
+
+
+def _sequences(user: UserPath, queue: list[_Waiting]) -> list[_Sequence]:
+    """Return the jobs of a user. Only jobs with linked scopes must be in one sequence."""
+    links = _linked({waiting.scopes for waiting in queue})
+    parts: dict[Scope, list[_Entry]] = {}
+    for waiting in queue:
+        parts.setdefault(links[waiting.scopes[0]], []).append((waiting, user))
+    return [
+        _Sequence(part, Counter(scope for waiting, _ in part for scope in waiting.scopes))
+        for part in parts.values()
+    ]
+
+
+def _merged(
+    streams: Iterable[tuple[Iterator[_PlacedEntry], Counter[Scope]]],
+) -> Iterator[_Sequence]:
+    """Yield the jobs of a node of the tree, whose children take turns.
+
+    Args:
+        streams: The jobs of each child by position, and the number of these jobs in each scope.
+    """
+    links = _linked({tuple(scopes) for _, scopes in streams})
+    parts: dict[Scope, list[Iterator[_PlacedEntry]]] = {}
+    scopes_of: dict[Scope, Counter[Scope]] = {}
+    for turns, scopes in streams:
+        part = links[next(iter(scopes))]
+        parts.setdefault(part, []).append(turns)
+        scopes_of.setdefault(part, Counter()).update(scopes)
+    for part, merged in parts.items():
+        entries = map(itemgetter(1), heapq.merge(*merged, key=itemgetter(0)))
+        yield _Sequence(entries, scopes_of[part])
+
+
+def _linked(groups: Iterable[Sequence[Element]]) -> dict[Element, Element]:
+    """Return for each element a representative: the same one for elements with a common group."""
+    links: dict[Element, Element] = {}
+
+    def root(element: Element) -> Element:
+        while links[element] != element:
+            links[element] = links[links[element]]
+            element = links[element]
+        return element
+
+    for group in groups:
+        for element in group:
+            links.setdefault(element, element)
+            links[root(element)] = root(group[0])
+    return {element: root(element) for element in links}
+
+
+class _Turn(NamedTuple):
+    """A node's position at its next job, and the allocation that leads to this position."""
+
+    position: Position
+    held: Quantities
+    started: int
+    """Number of earlier jobs, which count as started."""
+
+
+class _Turns:
+    """The next turn of one node of the tree in each scope.
+
+    Args:
+        snapshot: The order of the node and its siblings.
+        name: The node's name.
+    """
+
+    def __init__(self, snapshot: SorterSnapshot[str], name: str) -> None:
+        self._snapshot = snapshot
+        self._name = name
+        self._next: dict[Scope, _Turn] = {}
+        """Turns after the first. Scopes with the same earlier jobs share an object."""
+
+    @cached_property
+    def _first(self) -> _Turn:
+        position = self._snapshot.sort_key(self._name).position
+        return _Turn(position, self._snapshot.held(self._name), 0)
+
+    def position(self, scopes: Iterable[Scope]) -> Position:
+        """Return the position of a job: the last of the positions for its scopes."""
+        return max([self._next.get(scope, self._first).position for scope in scopes])
+
+    def earliest(self, scopes: Iterable[Scope]) -> Position:
+        """Return the first of the positions for scopes, which no later job precedes."""
+        return min([self._next.get(scope, self._first).position for scope in scopes])
+
+    def fewest(self, scopes: Iterable[Scope]) -> int:
+        """Return the number of earlier jobs in the scope with the fewest."""
+        return min([self._next.get(scope, self._first).started for scope in scopes])
+
+    def count(self, waiting: _Waiting) -> None:
+        """Count a job as started in its scopes."""
+        after: dict[int, _Turn] = {}
+        for scope in waiting.scopes:
+            turn = self._next.get(scope, self._first)
+            if id(turn) not in after:
+                held, started = turn.held + waiting.demand, turn.started + 1
+                position = self._snapshot.holding(self._name, held, started).position
+                after[id(turn)] = _Turn(max(turn.position, position), held, started)
+            self._next[scope] = after[id(turn)]
 
 
 def is_ready(reason: str) -> bool:
@@ -141,116 +350,76 @@ def _own_order(job: Job, base_priorities: Mapping[int, int]) -> tuple[float, ...
     return (-base, job.nice, time, job.array, first_task)
 
 
-def _linked_partitions(nodes: Iterable[ClusterNode]) -> dict[str, str]:
-    """Return for each partition one name that all partitions with common nodes share."""
-    links: dict[str, str] = {}
-
-    def root(name: str) -> str:
-        while links[name] != name:
-            links[name] = links[links[name]]
-            name = links[name]
-        return name
-
-    for partitions in {node.partitions for node in nodes}:
-        for name in partitions:
-            links.setdefault(name, name)
-            links[root(name)] = root(partitions[0])
-    return {name: root(name) for name in links}
-
-
-def _queue_entries(
-    pending: Iterable[tuple[Job, UserPath]],
-    running_tasks: Mapping[int, int],
-    tasks_ahead: int,
-    passed_over: Counter[str],
-) -> Iterator[tuple[_Waiting, UserPath]]:
-    """Yield the jobs and tasks that can start or keep a place; count the others."""
-    heterogeneous: dict[int, list[tuple[Job, UserPath]]] = {}
-    tasks_of_array: Counter[int] = Counter()
-    for job, user in pending:
-        if job.heterogeneous:
-            heterogeneous.setdefault(job.heterogeneous, []).append((job, user))
-        elif not can_start(job.reason):
-            passed_over[job.reason] += 1
-        elif not job.tasks:
-            target = str(job.number)
-            yield _Waiting(job, (target,), job.quantities, is_ready(job.reason)), user
-        else:
-            limit = array_limit(job.tasks)
-            most = tasks_ahead - tasks_of_array[job.array]
-            if limit is not None:
-                most = min(most, limit - running_tasks.get(job.array, 0))
-            for task in islice(array_tasks(job.tasks), max(most, 0)):
-                tasks_of_array[job.array] += 1
-                target = f"{job.array}_{task}"
-                yield _Waiting(job, (target,), job.quantities, is_ready(job.reason)), user
-    for components in heterogeneous.values():
-        job, user = min(components, key=lambda component: component[0].number)
-        blocking = [
-            component.reason for component, _ in components if not can_start(component.reason)
-        ]
-        if blocking:
-            passed_over[blocking[0]] += 1
-            continue
-        demand = sum((component.quantities for component, _ in components), start=Quantities())
-        targets = tuple(str(component.number) for component, _ in components)
-        ready = all(is_ready(component.reason) for component, _ in components)
-        yield _Waiting(job, targets, demand, ready), user
-
-
-class _Turns:
-    """The turns of the users of one group of jobs.
+class _QueueEntries:
+    """Reads pending jobs as entries of their users' queues.
 
     Args:
-        pools: The pools of users, by the node above the users.
-        queues: The jobs of each user, in the order in which the user wants them.
+        nodes: All nodes.
+        running_tasks: Number of running tasks of each array.
+        tasks_ahead: Maximum number of pending tasks of one array in the order.
+        passed_over: Counts the jobs that can neither start nor keep a place, by reason.
     """
 
     def __init__(
-        self, pools: Mapping[UserPath, Pool[str]], queues: Mapping[UserPath, list[_Waiting]]
+        self,
+        nodes: Iterable[ClusterNode],
+        running_tasks: Mapping[int, int],
+        tasks_ahead: int,
+        passed_over: Counter[str],
     ) -> None:
-        self._queues = {user: deque(entries) for user, entries in queues.items()}
-        self._snapshots = {path: SorterSnapshot(pool) for path, pool in pools.items()}
-        self._heaps: dict[UserPath, list[tuple[Position, str]]] = {}
-        for user in queues:
-            for depth in range(len(user)):
-                above, name = user[:depth], user[depth]
-                heap = self._heaps.setdefault(above, [])
-                if depth == len(user) - 1 or (*above, name) not in self._heaps:
-                    heap.append((self._position(above, name), name))
-        for heap in self._heaps.values():
-            heapq.heapify(heap)
+        self._linked = _linked({node.partitions for node in nodes})
+        self._running_tasks = running_tasks
+        self._tasks_ahead = tasks_ahead
+        self._passed_over = passed_over
+        self._scopes: dict[_Key, tuple[Scope, ...]] = {}
+        self._tasks_of_array: Counter[int] = Counter()
 
-    def take(self) -> Iterator[tuple[Position, _Waiting, UserPath]]:
-        """Yield the job of each turn, with the position at which its user was."""
-        while self._heaps and self._heaps[()]:
-            user, position = self._first()
-            queue = self._queues[user]
-            waiting = queue.popleft()
-            yield position, waiting, user
-            if waiting.ready:
-                for depth in range(len(user)):
-                    snapshot, node = self._snapshots[user[:depth]], name_of(user[: depth + 1])
-                    snapshot.set_held(node, snapshot.held(node) + waiting.demand, 1)
-            self._put_back(user)
+    def read(self, pending: Iterable[tuple[Job, UserPath]]) -> Iterator[tuple[_Waiting, UserPath]]:
+        """Yield the jobs and tasks that can start or keep a place; count the others."""
+        heterogeneous: dict[int, list[tuple[Job, UserPath]]] = {}
+        for job, user in pending:
+            if job.heterogeneous:
+                heterogeneous.setdefault(job.heterogeneous, []).append((job, user))
+            elif not can_start(job.reason):
+                self._passed_over[job.reason] += 1
+            else:
+                scopes = self._scopes_of(job.partitions, job.quantities)
+                ready = is_ready(job.reason)
+                for target in self._targets(job):
+                    yield _Waiting(job, (target,), job.quantities, ready, scopes), user
+        for components in heterogeneous.values():
+            job, user = min(components, key=lambda component: component[0].number)
+            jobs = [component for component, _ in components]
+            blocking = [component.reason for component in jobs if not can_start(component.reason)]
+            if blocking:
+                self._passed_over[blocking[0]] += 1
+                continue
+            demand = sum((component.quantities for component in jobs), start=Quantities())
+            targets = tuple(str(component.number) for component in jobs)
+            ready = all(is_ready(component.reason) for component in jobs)
+            partitions = tuple(name for component in jobs for name in component.partitions)
+            scopes = self._scopes_of(partitions, demand)
+            yield _Waiting(job, targets, demand, ready, scopes), user
 
-    def _first(self) -> tuple[UserPath, Position]:
-        """Remove the first child from the heap of each level, and return the path and position."""
-        user: UserPath = ()
-        positions: list[object] = []
-        while not user or user not in self._queues or user in self._heaps:
-            position, name = heapq.heappop(self._heaps[user])
-            positions += position[:-1]
-            user = (*user, name)
-        return user, tuple(positions)
+    def _targets(self, job: Job) -> Iterable[str]:
+        """Return the job's number, or the next tasks of an array."""
+        if not job.tasks:
+            return (str(job.number),)
+        most = self._tasks_ahead - self._tasks_of_array[job.array]
+        limit = array_limit(job.tasks)
+        if limit is not None:
+            most = min(most, limit - self._running_tasks.get(job.array, 0))
+        targets = [f"{job.array}_{task}" for task in islice(array_tasks(job.tasks), max(most, 0))]
+        self._tasks_of_array[job.array] += len(targets)
+        return targets
 
-    def _put_back(self, user: UserPath) -> None:
-        """Sort the user and the nodes above it in again, as far as they have pending jobs."""
-        for depth in range(len(user) - 1, -1, -1):
-            above, name = user[:depth], user[depth]
-            node = (*above, name)
-            if self._queues[user] if node == user else self._heaps.get(node):
-                heapq.heappush(self._heaps[above], (self._position(above, name), name))
-
-    def _position(self, above: UserPath, name: str) -> Position:
-        return self._snapshots[above].sort_key(name_of((*above, name))).position
+    def _scopes_of(self, partitions: tuple[str, ...], demand: Quantities) -> tuple[Scope, ...]:
+        """Return the scopes of a job: each of its partitions with each of its special resources."""
+        key = partitions, frozenset(demand) - _COMMON_KINDS
+        scopes = self._scopes.get(key)
+        if scopes is None:
+            linked = dict.fromkeys(self._linked.get(name, name) for name in partitions)
+            scopes = self._scopes[key] = tuple(
+                (partition, kind) for partition in linked for kind in sorted(key[1]) or ("",)
+            )
+        return scopes

@@ -1,6 +1,9 @@
 """The order of pending jobs follows progressive filling, and passes over jobs that cannot start."""
 
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import replace
+from itertools import combinations
 
 import pytest
 from hypothesis import given, settings
@@ -13,6 +16,7 @@ from allocator.slurm.order import Order, order_jobs
 from allocator.slurm.shares import ShareTree
 from allocator.slurm.timelines import NOTHING, UserPath
 from allocator.users.settings import UserSettings
+from tests.counted import counted
 
 CAPACITY = Quantities.parse("cpus:100;mem:10000;gpus:8")
 NODES = {
@@ -42,12 +46,17 @@ def tree(users: dict[UserPath, str], policy: str = "sdrf") -> ShareTree:
     return shares
 
 
-def ordered(shares: ShareTree, jobs: list[Job], **options: int) -> Order:
+def ordered(
+    shares: ShareTree,
+    jobs: Iterable[Job],
+    nodes: dict[str, ClusterNode] = NODES,
+    **options: int,
+) -> Order:
     return order_jobs(
         shares,
         [(waiting, (waiting.user,)) for waiting in jobs],
         {},
-        NODES,
+        nodes,
         {},
         ahead=options.get("ahead", 100),
         tasks_ahead=options.get("tasks_ahead", 100),
@@ -175,3 +184,115 @@ def test_only_so_many_jobs_as_may_start_are_in_the_order() -> None:
     shares = tree({("a",): "", ("b",): ""})
     jobs = [job(number, "ab"[number % 2]) for number in range(1, 50)]
     assert len(targets(ordered(shares, jobs, ahead=7))) == 7
+
+
+@settings(max_examples=60)
+@given(st.lists(st.tuples(st.sampled_from("abc"), demands, st.booleans()), max_size=25))
+def test_jobs_that_cannot_start_do_not_change_the_order_of_jobs_that_can(
+    wanted: list[tuple[str, str, bool]],
+) -> None:
+    shares = tree({("a",): "", ("b",): "cpus:3;mem:10", ("c",): "cpus:5;mem:4000"})
+    jobs = [
+        job(
+            number,
+            user,
+            quantities=Quantities.parse(demand),
+            reason="Priority" if ready else "ReqNodeNotAvail",
+        )
+        for number, (user, demand, ready) in enumerate(wanted, 1)
+    ]
+    startable = [waiting for waiting in jobs if waiting.reason == "Priority"]
+    numbers = {str(waiting.number) for waiting in startable}
+    placed = targets(ordered(shares, jobs, ahead=6))
+    assert [target for target in placed if target in numbers] == targets(
+        ordered(shares, startable, ahead=6)
+    )
+    assert len(placed) <= 12
+
+
+@pytest.mark.parametrize("reason", ["ReqNodeNotAvail", "Licenses", "AssocGrpCpuLimit"])
+def test_jobs_that_cannot_start_take_no_places_of_jobs_that_can(reason: str) -> None:
+    shares = tree({("attacker",): "", ("honest",): "cpus:1", ("other",): "cpus:1"})
+    jobs = [job(1, "attacker", array=1, tasks="0-199", reason=reason)]
+    jobs += [job(number, "honest") for number in range(2, 60)]
+    jobs += [job(number, "other") for number in range(60, 90)]
+    jobs += [job(number, "other", reason=reason) for number in range(90, 120)]
+    order = ordered(shares, jobs, ahead=20, tasks_ahead=200)
+    startable = Counter(placed.job.user for placed in order.placed if placed.job.reason != reason)
+    waiting = Counter(placed.job.user for placed in order.placed if placed.job.reason == reason)
+    assert startable == {"honest": 10, "other": 10}
+    assert waiting["attacker"] <= 8, "a third of the places, as if the reason had ended"
+
+
+def test_a_job_that_cannot_start_has_the_place_that_it_would_have_without_the_reason() -> None:
+    shares = tree({("a",): "", ("b",): ""})
+    jobs = [job(number, "a", reason="Licenses") for number in range(1, 4)]
+    jobs += [job(number, "b") for number in range(4, 8)]
+    assert targets(ordered(shares, jobs)) == ["1", "4", "2", "5", "3", "6", "7"]
+
+
+PARTITIONS = ("p0", "p1", "p2", "p3")
+SEPARATE = {
+    name: ClusterNode(name, "IDLE", frozenset(), CAPACITY, (name,), None) for name in PARTITIONS
+}
+SETS = [("p0", *others) for count in range(4) for others in combinations(PARTITIONS[1:], count)]
+
+
+@settings(max_examples=60)
+@given(
+    st.sampled_from(["sdrf", "drf", "dynamic-drf"]),
+    st.lists(st.tuples(st.sampled_from("abc"), demands, st.sampled_from(SETS)), max_size=25),
+)
+def test_users_that_list_further_partitions_get_no_further_turns(
+    policy: str, wanted: list[tuple[str, str, tuple[str, ...]]]
+) -> None:
+    shares = tree({("a",): "", ("b",): "cpus:3;mem:10", ("c",): "cpus:5;mem:4000"}, policy)
+    jobs = [
+        job(number, user, quantities=Quantities.parse(demand), partitions=partitions)
+        for number, (user, demand, partitions) in enumerate(wanted, 1)
+    ]
+    in_one = [replace(waiting, partitions=("p0",)) for waiting in jobs]
+    assert targets(ordered(shares, jobs, SEPARATE)) == targets(ordered(shares, in_one, SEPARATE))
+
+
+def test_components_of_heterogeneous_jobs_in_other_partitions_give_no_further_turns() -> None:
+    shares = tree({("a",): "", ("b",): ""})
+    jobs = [job(number, "b", partitions=("p0",)) for number in range(1, 10)]
+    for number in range(10, 30, 2):
+        first = PARTITIONS[number // 2 % 4]
+        jobs.append(job(number, "a", heterogeneous=number, partitions=(first,)))
+        jobs.append(job(number + 1, "a", heterogeneous=number, partitions=("p0",)))
+    users = [placed.job.user for placed in ordered(shares, jobs, SEPARATE).placed]
+    assert Counter(users[:12]) == {"a": 6, "b": 6}, "equal cores"
+
+
+def test_a_job_in_several_partitions_is_placed_once_and_links_no_jobs_of_others() -> None:
+    shares = tree({("a",): "", ("b",): "", ("c",): ""})
+    jobs = [job(number, "b", partitions=("p0",)) for number in range(1, 9)]
+    jobs += [job(number, "b", partitions=("p1",)) for number in range(11, 14)]
+    jobs += [job(number, "c", partitions=("p1",)) for number in range(21, 24)]
+    linking = job(30, "a", partitions=("p0", "p1"))
+    placed = targets(ordered(shares, [*jobs, linking], SEPARATE))
+    assert placed.count("30") == 1
+    assert [target for target in placed if target != "30"] == targets(
+        ordered(shares, jobs, SEPARATE)
+    )
+    in_second = [target for target in placed if int(target) > 10 and target != "30"]
+    assert in_second == ["11", "21", "12", "22", "13", "23"]
+
+
+def test_an_order_costs_the_same_beside_accounts_without_pending_jobs() -> None:
+    def cost(accounts: int) -> int:
+        shares = tree({(f"x{number}", "u"): "" for number in range(accounts)})
+        jobs = [
+            (job(number, "u", partitions=SETS[number % len(SETS)]), ("x0", "u"))
+            for number in range(1, 50)
+        ]
+
+        def order() -> None:
+            order_jobs(shares, jobs, {}, SEPARATE, {}, ahead=100, tasks_ahead=100)
+
+        order()
+        return counted(order)
+
+    assert cost(200) < 1.5 * cost(2)
