@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from allocator.fairness.policies.policy import Policy
 from allocator.fairness.quantities import Quantities
-from allocator.slurm.jobs import ClusterNode, JobDetail, JobKey, SeenJob
-from allocator.slurm.shares import ShareTree
+from allocator.slurm.jobs import ClusterNode, Job, JobDetail, JobKey, SeenJob
+from allocator.slurm.shares import ShareTree, name_of
 from allocator.slurm.task_shares import ALL_TASKS
 from allocator.slurm.timelines import NOTHING, Attempt, Correction, JobTimeline, UserPath
 from allocator.slurm.users import Associations, UserKey, user_path
@@ -17,8 +17,10 @@ from allocator.users.memory import Memory
 from allocator.users.settings import DeclaredUser, UserSettings
 
 _REMEMBERED_CAPACITIES = 1000
-_NEGLIGIBLE = 1e-6
-"""Commitments below this fraction of the capacity are forgotten together with an idle user."""
+_REMEMBERED_PATHS = 50_000
+MOST_UNKNOWN_ACCOUNTS = 100
+"""Maximum number of accounts that slurmdbd does not know, for the pending jobs of one system user.
+Without enforced associations, anybody may submit jobs for accounts that do not exist."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,9 @@ class StateSettings:
     applied at its own instant, in order."""
     forget_after: float = math.inf
     """Seconds without jobs and commitments after which a user is forgotten."""
+    idle_users: int = 1000
+    """Maximum number of known users and accounts without jobs and commitments. Above the limit,
+    users are forgotten before `forget_after`: first the users with the least mean use."""
     declared: tuple[DeclaredUser, ...] = ()
     """Users that are known from the start, with their weights and first commitments."""
 
@@ -47,6 +52,8 @@ class StateSettings:
             tree=self.user_key == "tree",
             counts_for=None if math.isinf(self.counts_for) else self.counts_for,
             forget_after=self.forget_after,
+            idle_users=self.idle_users,
+            forgets_subtrees=True,
             keeps_accumulated_use=True,
             scheduler="slurm",
             clients="jobs",
@@ -127,7 +134,7 @@ class ClusterState:
         self.observed = now
         """The time of the latest observation, in seconds since 1970."""
         self.pending: list[SeenJob] = []
-        """The pending jobs of the latest observation."""
+        """The pending jobs of the latest observation, apart from jobs of too many accounts."""
         self._waiting: set[UserPath] = set()
         """The users with pending jobs."""
         self.running = 0
@@ -152,7 +159,6 @@ class ClusterState:
         self._unsettled: set[JobKey] = set()
         """Jobs with changes that are not settled."""
         self._last: dict[JobKey, SeenJob] = {}
-        self._idle_since: dict[UserPath, float] = {}
 
     def set_associations(self, associations: Associations) -> None:
         """Replace the tree of accounts and its shares, from the next observation on."""
@@ -169,7 +175,6 @@ class ClusterState:
         self.settled.inherit(memory)
         for path in self.settled.users():
             self._known_users.add(path)
-            self._idle_since[path] = self.settled.now
 
     def needs_details(self, now: float, jobs: Iterable[SeenJob]) -> list[int]:
         """Return the jobs whose suspensions or changes of size must be asked for.
@@ -222,12 +227,17 @@ class ClusterState:
         last, self._last = self._last, {}
         self.pending = []
         self.running = self.starts = 0
+        unknown: dict[str, set[str]] = {}
+        """Accounts of pending jobs that slurmdbd does not know, by system user."""
         for seen in observation.jobs:
             job = seen.job
             key = seen.job.key
             self._last[key] = seen
+            if job.started is None and not self._counts(job, unknown):
+                continue
             if job.pending:
                 self.pending.append(seen)
+                self._join(self.path_of(seen), min(job.submitted, now))
             elif job.ended is None and job.started is not None:
                 self.running += 1
                 self.starts += job.started > self.observed
@@ -265,7 +275,7 @@ class ClusterState:
                 self._timelines.pop(job, None)
         self.settled.advance(until)
         self.settled.count_users()
-        self._forget(until)
+        self._forget()
 
     def present(self) -> ShareTree:
         """Return a copy of the pools with all known changes applied, at the time of observation."""
@@ -285,6 +295,8 @@ class ClusterState:
         key = user, account
         path = self._paths.get(key)
         if path is None:
+            if len(self._paths) >= _REMEMBERED_PATHS:
+                self._paths.clear()
             path = user_path(*key, self.settings.user_key, self.associations)
             self._paths[key] = path
         return path
@@ -304,7 +316,6 @@ class ClusterState:
         for path in paths:
             self._known_users.discard(path)
             self._joining.pop(path, None)
-            self._idle_since.pop(path, None)
 
     def _observe_nodes(self, nodes: Sequence[ClusterNode], now: float) -> None:
         capacity = sum((node.quantities for node in nodes if node.counts), start=Quantities())
@@ -327,6 +338,18 @@ class ClusterState:
             self.capacities.append((time, capacity))
             self._global.append(_Change(time, _CAPACITY, _NO_JOB, (), NOTHING, capacity))
         self.nodes = {node.name: node for node in nodes}
+
+    def _counts(self, job: Job, unknown: dict[str, set[str]]) -> bool:
+        """Return whether a job without a start counts; add its account to its system user's."""
+        if self.settings.user_key == "user" or job.account in self.associations.accounts:
+            return True
+        if job.restarts or job.key in self._timelines:
+            return True
+        accounts = unknown.setdefault(job.user, set())
+        if job.account not in accounts and len(accounts) >= MOST_UNKNOWN_ACCOUNTS:
+            return False
+        accounts.add(job.account)
+        return True
 
     def _observe_job(self, seen: SeenJob, detail: JobDetail | None, now: float) -> None:
         job, key = seen.job, seen.job.key
@@ -407,21 +430,16 @@ class ClusterState:
         late = LateChange(change.job.number, change.user, true_time, change.time)
         self.findings.late.append(late)
 
-    def _forget(self, now: float) -> None:
+    def _forget(self) -> None:
         """Forget users that have had no jobs and no commitments for a long time."""
-        if self.settings.forget_after == math.inf:
-            return
-        busy = self.busy_users()
-        for user in list(self._known_users - busy):
-            since = self._idle_since.setdefault(user, now)
-            if now - since >= self.settings.forget_after and user in self.settled:
-                commitments, others = self.settled.commitments(user)
-                if max((others, *commitments.values())) < _NEGLIGIBLE:
-                    self.settled.remove(user)
-                    self._known_users.discard(user)
-                    self._idle_since.pop(user)
-        for user in busy:
-            self._idle_since.pop(user, None)
+        busy = {self.path_of(seen) for seen in self._last.values() if seen.job.ended is None}
+        busy |= {user for user, _ in self._held.values()}
+        busy |= {self._timelines[job].user for job in self._unsettled}
+        tree = self.settled.tree
+        tree.set_busy({name_of(path[:depth]) for path in busy for depth in range(1, len(path) + 1)})
+        for name in tree.forget_idle():
+            self._known_users.discard(self.settled.path_of(name))
+        tree.update_entitlements()
 
 
 def _change(

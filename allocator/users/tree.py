@@ -1,7 +1,7 @@
 """All users of a cluster: their allocations, commitments and weights, and their pools."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from copy import copy
 from typing import Generic, TypeAlias
 
@@ -64,6 +64,8 @@ class UserTree(Generic[Client]):
         self._export = self._new_export()
         self._known: dict[str, User[Client]] = {}
         self._idle_since: dict[str, float] = {}
+        self._busy: frozenset[str] = frozenset()
+        """Users that are not idle although they have no clients."""
         self._sorted_at = -math.inf
         """The time at which idle users were last sorted, because there were too many."""
         self._unforgettable = 0
@@ -559,17 +561,34 @@ class UserTree(Generic[Client]):
         """
         self._pools.look(used, filter(None, map(self._parent, used or ())))
 
-    def forget_idle(self) -> None:
+    def set_busy(self, names: Iterable[str]) -> None:
+        """Replace the users that are not idle although they have no clients.
+
+        Args:
+            names: Known or unknown users of all levels. The users above a busy user are included.
+        """
+        former, self._busy = self._busy, frozenset(names)
+        for name in former - self._busy:
+            if name in self._known:
+                self._idle_since[name] = self.now
+        for name in self._busy:
+            self._idle_since.pop(name, None)
+
+    def forget_idle(self) -> list[str]:
         """Forget undeclared users that have been idle for `forget_after` seconds.
 
         Users with commitments are kept, and so are the users above them, and users with much more
         accumulated use than a new user. If more users than `idle_users` are idle, the surplus is
         forgotten earlier. Accumulated use does not decay, so it does not protect a user beyond
         this limit.
+
+        Returns:
+            The names of the forgotten users and virtual leaves.
         """
         if self._absent.forget_faded(self._known if self._keeps_accumulated_use else ()):
             self._export.mark_all_changed()
-        for name in self._removable(self._outdated_idle()):
+        removable = self._removable(self._outdated_idle())
+        for name in removable:
             if name not in self._idle_since:
                 continue  # removed with the last sub-user of the same user
             user = self._known.get(name)
@@ -579,6 +598,7 @@ class UserTree(Generic[Client]):
                 self._remove(user)
         if self._sorted_at == self.now:
             self._unforgettable = max(len(self._idle_since) - self._settings.idle_users, 0)
+        return list(removable)
 
     def _outdated_idle(self) -> list[str]:
         """Return idle users and virtual leaves to forget: long idle, or more than `idle_users`."""
