@@ -171,8 +171,7 @@ def reset(
         bool,
         typer.Option(
             "--all",
-            help="Also set factors to 0 that Slurm does not tell: of held jobs and, with other "
-            "priority weights, of running, dependent and later jobs.",
+            help="Also set factors to 0 that Slurm does not tell, such as of held jobs.",
         ),
     ] = False,
 ) -> None:
