@@ -16,6 +16,7 @@ from allocator.cli.connection import Connection
 from allocator.contract import admin_pb2 as admin
 from allocator.contract import operator_pb2 as operator
 from frameworks.local_slurm.cluster import LocalSlurm
+from frameworks.local_slurm.configuration import NodeGroup, SlurmSettings
 from tests.forks import Longshare
 from tests.slurm.real import reason_to_skip
 
@@ -160,6 +161,28 @@ def test_a_real_slurm_is_followed_ordered_and_remembered(tmp_path: Path) -> None
                     > 0.0
                 )
             )
+
+
+def test_texts_of_users_reach_displays_as_printable_text(tmp_path: Path) -> None:
+    settings = SlurmSettings(nodes=(NodeGroup("n", 2, 8, 2000),))
+    with LocalSlurm(tmp_path / "slurm", settings) as slurm:
+        service = SlurmService(tmp_path, slurm)
+        forged = "x StartTime=1 SuspendTime=7 SecsPreSuspend=8"
+        options = ("--nodes=2", "--ntasks=2", "--mem=10", f"--job-name={forged}")
+        job = slurm.submit(*options, user="games", script="sleep 600")
+        held = slurm.submit("--hold", "--account=\udcff|\n", user="man")
+        with service.running(dry_run=True) as operators:
+            service.wait_for(
+                lambda: any(share.dominant_share == 0.125 for share in operators.shares().users)
+            )
+            slurm.run("scontrol", "update", f"jobid={job}", "numnodes=1")
+            counted = 'longshare_slurm_rejected_records_total{source="scontrol"} 1.0'
+            service.wait_for(lambda: counted in page_of(service))
+            log = service.log.read_text()
+            assert f"scontrol show job {job}: the field SuspendTime has several values" in log
+            (reason,) = operators.explain("man").reasons
+            assert (reason.framework, reason.role) == (str(held), "%FF|%0A")
+            assert "longshare_slurm_failed_readings_total 0.0" in page_of(service)
 
 
 def page_of(service: SlurmService) -> str:
