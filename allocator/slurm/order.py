@@ -36,8 +36,8 @@ certain nodes. Such jobs keep their place, but do not count as started."""
 _COMMON_KINDS = frozenset({"cpus", "mem", TASKS})
 """Resources that all jobs need."""
 Scope: TypeAlias = tuple[str, str]
-"""Resources that jobs compete for: one of the partitions with common nodes, and a resource that
-only some jobs need, or "" for jobs without such resources."""
+"""Common resources of competing jobs: a partition, as the name of all partitions with common nodes,
+and a special resource such as `gpus`, or "" for jobs without special resources."""
 Element = TypeVar("Element")
 _Key: TypeAlias = tuple[tuple[str, ...], frozenset[str]]
 
@@ -90,14 +90,14 @@ def order_jobs(  # noqa: PLR0913 - each is a separate input
 ) -> Order:
     """Return the order in which pending jobs should start.
 
-    Users take turns: each time, the user that is first in the policy's order gets the next job of
-    its queue, and from then on counts as if the job had started. A job counts for the user's later
-    jobs that share a scope with it: partitions with common nodes, and the kind of resources. A job
-    that waits for a GPU, or for other nodes, thus does not hold back its user's other jobs. A job
-    with several scopes has the last of the places that it would have for each scope.
+    Users take turns: each time, the first user in the policy's order gets the next job of its
+    queue, and from then on counts as if the job had started. A job counts for its user's later jobs
+    with a common scope: partitions with common nodes, and special resources. So jobs waiting for a
+    GPU, or for other nodes, do not hold back their user's other jobs. A job has a place for each of
+    its scopes, and gets the last of these places.
 
-    A job that keeps its place, but cannot start now, does not count for jobs that can start. It has
-    the place that it would have if all earlier jobs of its user could start.
+    Jobs without `is_ready` keep a place, but do not count for ready jobs. Their place is the one
+    for the case of all jobs being ready.
 
     Within a user's queue, Slurm's own order holds: by priority without the site factor, then by
     time, then by job id.
@@ -109,9 +109,9 @@ def order_jobs(  # noqa: PLR0913 - each is a separate input
         nodes: All nodes by name.
         base_priorities: Priorities without the site factor, by job id; jobs without an entry have
             their priority.
-        ahead: Maximum number of jobs of one scope in the order that can start. A job that cannot
-            start is in the order if it would be if all jobs could start.
-        tasks_ahead: Maximum number of pending tasks of one array in the order.
+        ahead: Maximum number of ready jobs of one scope in the order. Jobs that are not ready are
+            in the order if fewer than `ahead` jobs would precede them with all jobs ready.
+        tasks_ahead: Maximum number of pending tasks of an array in the order.
     """
     order = Order()
     queues: dict[UserPath, list[_Waiting]] = {}
@@ -133,7 +133,7 @@ def order_jobs(  # noqa: PLR0913 - each is a separate input
 
 
 class _Sequence(NamedTuple):
-    """Jobs of a node of the tree, in the order in which the node wants them."""
+    """Jobs of a node of the tree, in the order of the node."""
 
     entries: Iterable[_Entry]
     scopes: Counter[Scope]
@@ -141,26 +141,26 @@ class _Sequence(NamedTuple):
 
 
 class _Merge:
-    """Merges the jobs of all users into one order, from the lowest level of the tree to the root.
+    """Merges the jobs of all users into a single order, from the lowest level of the tree upwards.
 
     A turn of a user leads to a turn of each node above the user. All jobs count as started.
 
     Args:
         tree: The pools of users.
-        ahead: Maximum number of jobs of one scope.
+        ahead: Maximum number of jobs of a scope.
     """
 
     def __init__(self, tree: ShareTree, ahead: int) -> None:
         self._tree = tree
         self._ahead = ahead
         self._full: set[Scope] = set()
-        """Scopes of which no further jobs are needed."""
+        """Scopes with enough jobs in the order."""
 
     def order(self, queues: Mapping[UserPath, list[_Waiting]]) -> Iterator[_PlacedEntry]:
-        """Yield the first jobs of each scope by position: that of the user's node below the root.
+        """Yield the first jobs of each scope, with the position of the user's node below the root.
 
         Args:
-            queues: The jobs of each user, in the order in which the user wants them.
+            queues: The jobs of each user, in the order of the user.
         """
         levels: dict[int, dict[UserPath, list[_Sequence]]] = {}
         for user, queue in queues.items():
@@ -180,7 +180,7 @@ class _Merge:
     def _turns(
         self, level: Mapping[UserPath, list[_Sequence]]
     ) -> dict[UserPath, list[tuple[Iterator[_PlacedEntry], Counter[Scope]]]]:
-        """Return the jobs of all nodes of one level by position, for each node above."""
+        """Return the jobs of all nodes of a level by position, for each node above."""
         snapshots: dict[UserPath, SorterSnapshot[str]] = {}
         streams: dict[UserPath, list[tuple[Iterator[_PlacedEntry], Counter[Scope]]]] = {}
         for path, sequences in level.items():
@@ -196,8 +196,7 @@ class _Merge:
     def _take_turns(self, turns: "_Turns", sequence: _Sequence) -> Iterator[_PlacedEntry]:
         """Yield the jobs of a node of the tree by position: the node's position at the job's turn.
 
-        Jobs that cannot be in the order, because enough jobs precede them in each scope, are
-        omitted.
+        Jobs behind enough other jobs in each of their scopes are omitted.
 
         Args:
             turns: The node's turns.
@@ -205,7 +204,7 @@ class _Merge:
         """
         remaining = Counter(sequence.scopes)
         delayed: list[tuple[Position, int, _Entry]] = []
-        """Jobs that a later job of the sequence may precede."""
+        """Jobs with possible predecessors among the later jobs of the sequence."""
         for number, entry in enumerate(sequence.entries):
             if self._full.issuperset(remaining):
                 break
@@ -227,7 +226,7 @@ class _Merge:
 
 
 def _sequences(user: UserPath, queue: list[_Waiting]) -> list[_Sequence]:
-    """Return the jobs of a user. Only jobs with linked scopes must be in one sequence."""
+    """Return the jobs of a user, in a sequence for each set of linked scopes."""
     links = _linked({waiting.scopes for waiting in queue})
     parts: dict[Scope, list[_Entry]] = {}
     for waiting in queue:
@@ -259,7 +258,7 @@ def _merged(
 
 
 def _linked(groups: Iterable[Sequence[Element]]) -> dict[Element, Element]:
-    """Return for each element a representative: the same one for elements with a common group."""
+    """Return a representative for each element. Elements with a common group share theirs."""
     links: dict[Element, Element] = {}
 
     def root(element: Element) -> Element:
@@ -276,16 +275,16 @@ def _linked(groups: Iterable[Sequence[Element]]) -> dict[Element, Element]:
 
 
 class _Turn(NamedTuple):
-    """A node's position at its next job, and the allocation that leads to this position."""
+    """A node's position at its next job, and the allocation for this position."""
 
     position: Position
     held: Quantities
     started: int
-    """Number of earlier jobs, which count as started."""
+    """Number of earlier jobs. They count as started."""
 
 
 class _Turns:
-    """The next turn of one node of the tree in each scope.
+    """The next turn of a node of the tree in each scope.
 
     Args:
         snapshot: The order of the node and its siblings.
@@ -308,7 +307,7 @@ class _Turns:
         return max([self._next.get(scope, self._first).position for scope in scopes])
 
     def earliest(self, scopes: Iterable[Scope]) -> Position:
-        """Return the first of the positions for scopes, which no later job precedes."""
+        """Return the first of the positions for scopes. No later job precedes this position."""
         return min([self._next.get(scope, self._first).position for scope in scopes])
 
     def fewest(self, scopes: Iterable[Scope]) -> int:
@@ -356,8 +355,8 @@ class _QueueEntries:
     Args:
         nodes: All nodes.
         running_tasks: Number of running tasks of each array.
-        tasks_ahead: Maximum number of pending tasks of one array in the order.
-        passed_over: Counts the jobs that can neither start nor keep a place, by reason.
+        tasks_ahead: Maximum number of pending tasks of an array in the order.
+        passed_over: Number of jobs without a place, by reason.
     """
 
     def __init__(
@@ -375,7 +374,7 @@ class _QueueEntries:
         self._tasks_of_array: Counter[int] = Counter()
 
     def read(self, pending: Iterable[tuple[Job, UserPath]]) -> Iterator[tuple[_Waiting, UserPath]]:
-        """Yield the jobs and tasks that can start or keep a place; count the others."""
+        """Yield the jobs and tasks with a place; count the remaining jobs."""
         heterogeneous: dict[int, list[tuple[Job, UserPath]]] = {}
         for job, user in pending:
             if job.heterogeneous:

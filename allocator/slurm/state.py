@@ -19,8 +19,8 @@ from allocator.users.settings import DeclaredUser, UserSettings
 _REMEMBERED_CAPACITIES = 1000
 _REMEMBERED_PATHS = 50_000
 MOST_UNKNOWN_ACCOUNTS = 100
-"""Maximum number of accounts that slurmdbd does not know, for the pending jobs of one system user.
-Without enforced associations, anybody may submit jobs for accounts that do not exist."""
+"""Maximum number of accounts unknown to slurmdbd, for the pending jobs of a system user. Without
+enforced associations, anybody may submit jobs for invented accounts."""
 
 
 @dataclass(frozen=True)
@@ -228,7 +228,7 @@ class ClusterState:
         self.pending = []
         self.running = self.starts = 0
         unknown: dict[str, set[str]] = {}
-        """Accounts of pending jobs that slurmdbd does not know, by system user."""
+        """Accounts of pending jobs unknown to slurmdbd, by system user."""
         for seen in observation.jobs:
             job = seen.job
             key = seen.job.key
