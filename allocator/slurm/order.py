@@ -33,6 +33,9 @@ _COMPETING = frozenset(
 _COMPETING_PREFIXES = ("QOSGrp", "AssocGrp")
 """Reasons of jobs that wait for something that several users share: a limit of a group, licenses,
 certain nodes. Such jobs keep their place, but do not count as started."""
+_MOST_NOT_READY = 20
+"""Maximum number of jobs of a user with a place but without `is_ready`: enough for the starts
+between the end of their reason and the next reading."""
 _COMMON_KINDS = frozenset({"cpus", "mem", TASKS})
 """Resources that all jobs need."""
 Scope: TypeAlias = tuple[str, str]
@@ -110,7 +113,8 @@ def order_jobs(  # noqa: PLR0913 - each is a separate input
         base_priorities: Priorities without the site factor, by job id; jobs without an entry have
             their priority.
         ahead: Maximum number of ready jobs of one scope in the order. Jobs that are not ready are
-            in the order if fewer than `ahead` jobs would precede them with all jobs ready.
+            in the order if fewer than `ahead` jobs would precede them with all jobs ready, and only
+            the first ones of each user.
         tasks_ahead: Maximum number of pending tasks of an array in the order.
     """
     order = Order()
@@ -126,10 +130,20 @@ def order_jobs(  # noqa: PLR0913 - each is a separate input
     turns = [_Merge(tree, ahead).order(ready)]
     if any(len(ready[user]) < len(queue) for user, queue in queues.items()):
         everything = _Merge(tree, ahead).order(queues)
-        turns.insert(0, (turn for turn in everything if not turn[1][0].ready))
+        turns.insert(0, _few_not_ready(everything))
     for _, (waiting, user) in heapq.merge(*turns, key=itemgetter(0)):
         order.placed += [PlacedJob(target, waiting.job, user) for target in waiting.targets]
     return order
+
+
+def _few_not_ready(turns: Iterable[_PlacedEntry]) -> Iterator[_PlacedEntry]:
+    """Yield the first jobs of each user without `is_ready`, out of all jobs."""
+    numbers = Counter[UserPath]()
+    for turn in turns:
+        waiting, user = turn[1]
+        if not waiting.ready and numbers[user] < _MOST_NOT_READY:
+            numbers[user] += 1
+            yield turn
 
 
 class _Sequence(NamedTuple):

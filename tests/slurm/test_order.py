@@ -224,6 +224,19 @@ def test_jobs_that_cannot_start_take_no_places_of_jobs_that_can(reason: str) -> 
     assert waiting["attacker"] <= 8, "a third of the places, as if the reason had ended"
 
 
+def test_few_jobs_of_a_user_that_cannot_start_are_in_the_order() -> None:
+    shares = tree({("attacker",): "", ("honest",): "cpus:50"})
+    small = Quantities.parse("mem:1")
+    jobs = [
+        job(number, "attacker", reason="ReqNodeNotAvail", quantities=small)
+        for number in range(1, 500)
+    ]
+    jobs += [job(number, "honest") for number in range(500, 550)]
+    users = Counter(placed.job.user for placed in ordered(shares, jobs, ahead=1000).placed)
+    assert users["honest"] == 50
+    assert users["attacker"] <= 20
+
+
 def test_a_job_that_cannot_start_has_the_place_that_it_would_have_without_the_reason() -> None:
     shares = tree({("a",): "", ("b",): ""})
     jobs = [job(number, "a", reason="Licenses") for number in range(1, 4)]
