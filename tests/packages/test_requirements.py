@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 FILES = sorted(ROOT.glob("requirements/*.txt"))
 PYMESOS = "packages/pymesos"
 OF_THEIR_OWN = ("operations", "release")  # separate environments
-PYTHONS = ["3.11", "3.12", "3.13", "3.14"]
+PYTHONS = ["3.11", "3.12", "3.13", "3.14", "3.15"]
 
 
 def _project(folder: str) -> dict[str, Any]:
