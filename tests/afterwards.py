@@ -35,7 +35,7 @@ SKIPS = [
         "by hand on real masters of 1.8 to 1.11, see docs/lab/real-mesos.md",
     ),
     Elsewhere(r"this Mesos has no|Mesos [\d.]+ has no such", "on a Mesos that has it"),
-    Elsewhere("adapter_stress", "where the module is built with MESOS_LIBRARY"),
+    Elsewhere("adapter_(stress|mirror_check)", "where the module is built with MESOS_LIBRARY"),
     Elsewhere("sanitizers", "make sanitize, which .ci/run does as well"),
     Elsewhere("make operations", ".ci/run, or make operations and then make test"),
     Elsewhere("LONGSHARE_PACKAGES|systemd-nspawn", "make packages-check"),

@@ -472,3 +472,14 @@ def test_calls_from_many_threads_at_once_leave_module_and_service_agreed(tmp_pat
         )
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.search(r"calls \d{3,} offers \d{2,} resyncs 0", done.stdout), done.stdout
+
+
+def test_mirror_agrees_with_a_plain_model_in_random_sequences_of_calls() -> None:
+    program = mesos_home().folder / "adapter_mirror_check"
+    if not program.exists():
+        pytest.skip("there is no adapter_mirror_check: the module was built without MESOS_LIBRARY")
+    for seed in range(5):
+        done = subprocess.run(
+            [program, str(seed), "2000"], capture_output=True, check=False, text=True
+        )
+        assert done.returncode == 0, done.stdout + done.stderr

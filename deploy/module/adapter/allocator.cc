@@ -109,7 +109,6 @@ void LongshareAllocator::initialize(const Options& options, const OfferCallback&
     shared_->mirror.initialize(Recovery(options));
     shared_->per_framework = options.publishPerFrameworkMetrics;
     shared_->completed = options.maxCompletedFrameworks;
-    shared_->cached = !parameters_.synchronous();
   }
   v1::Hello hello;
   hello.set_contract_version(kContractVersion);
@@ -400,16 +399,14 @@ Future<Mirror::InverseStatuses> LongshareAllocator::getInverseOfferStatuses() {
 void LongshareAllocator::resources_recovered(const FrameworkID& framework, const SlaveID& agent, const Resources& resources,
                                              const Option<mesos::Filters>& filters, bool allocated) {
   const Lock lock(shared_->mutex);
-  // The master may recover resources of an agent that was removed and added again under the same ID.
-  const Resources held = shared_->mirror.recover_resources(framework, agent, resources, allocated);
-  if (held.empty()) {
-    return;
-  }
   v1::Event event = this->event();
   v1::RecoverResources* call = event.mutable_recover_resources();
+  // The master may recover resources of an agent that was removed and added again under the same ID.
+  if (!shared_->mirror.recover_resources(framework, agent, resources, allocated, call->mutable_resources())) {
+    return;
+  }
   call->set_framework_id(framework.value());
   call->set_agent_id(agent.value());
-  encode(held, call->mutable_resources());
   call->set_is_allocated(allocated);
   if (filters.isSome()) {
     call->set_filters(filters->SerializePartialAsString());
@@ -708,11 +705,11 @@ void LongshareAllocator::offer(const v1::Offers& offers, uint64_t applied) {
   framework.set_value(offers.framework_id());
   hashmap<std::string, hashmap<SlaveID, Resources>> admitted;
   for (const v1::Offer& offer : offers.offers()) {
-    const Mirror::Admission admission = shared_->mirror.admit(framework, offer, applied);
+    SlaveID agent;
+    agent.set_value(offer.agent_id());
+    const Mirror::Admission admission = shared_->mirror.admit(framework, agent, offer, applied);
     if (admission.verdict == Mirror::Verdict::ADMITTED) {
-      SlaveID agent;
-      agent.set_value(offer.agent_id());
-      admitted[offer.role()][agent] += admission.resources;
+      add(admission.resources->resources, &admitted[offer.role()][agent]);
     } else if (admission.verdict == Mirror::Verdict::REFUSED) {
       VLOG(1) << "Longshare: offer of agent " << offer.agent_id() << " to framework " << offers.framework_id()
               << " held back: " << admission.reason;

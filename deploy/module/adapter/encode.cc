@@ -1,5 +1,7 @@
 #include "encode.hpp"
 
+#include <algorithm>
+
 #include <process/clock.hpp>
 
 namespace longshare {
@@ -8,14 +10,22 @@ namespace adapter {
 using mesos::Resource;
 using mesos::Resources;
 
+namespace {
+
+// Largest number of lists of resources that an OfferParser keeps. Their bytes and objects need at most about 100 MB.
+constexpr std::size_t kMostKept = 8192;
+// Longest list, in bytes, that an OfferParser keeps.
+constexpr std::size_t kLongestKept = 2048;
+
+}  // namespace
+
 int64_t now() { return process::Clock::now().duration().ns(); }
 
 void encode(const Resources& resources, Bytes* into) {
   for (const Resource& resource : resources) {
-    const std::string bytes = resource.SerializePartialAsString();
     const std::size_t copies = resource.has_shared() ? resources.count(resource) : 1;
     for (std::size_t copy = 0; copy < copies; ++copy) {
-      *into->Add() = bytes;
+      resource.SerializePartialToString(into->Add());
     }
   }
 }
@@ -101,7 +111,9 @@ std::map<std::string, Resources> by_role(const Resources& resources) {
   return allocated;
 }
 
-Try<Resources> decode_offer(const v1::Offer& offer) {
+namespace {
+
+Try<Resources> decode(const v1::Offer& offer) {
   Resources resources;
   for (const std::string& bytes : offer.resources()) {
     Resource resource;
@@ -126,6 +138,65 @@ Try<Resources> decode_offer(const v1::Offer& offer) {
     return Error("it is empty");
   }
   return resources;
+}
+
+}  // namespace
+
+Try<std::shared_ptr<const OfferedResources>> OfferParser::parse(const v1::Offer& offer) {
+  const std::shared_ptr<const OfferedResources> kept = find(offer.resources());
+  if (kept != nullptr && kept->role == offer.role()) {
+    return kept;
+  }
+  const Try<Resources> decoded = decode(offer);
+  if (decoded.isError()) {
+    return Error(decoded.error());
+  }
+  Resources unallocated = decoded.get();
+  unallocated.unallocate();
+  const auto parsed = std::make_shared<const OfferedResources>(
+      OfferedResources{offer.role(), decoded.get(), unallocated.nonShared(), unallocated.shared()});
+  if (key_.size() <= kLongestKept) {
+    if (kept_.size() >= kMostKept) {
+      kept_.clear();
+    }
+    kept_.emplace(key_, parsed);
+  }
+  return parsed;
+}
+
+std::shared_ptr<const OfferedResources> OfferParser::find(const Bytes& resources) {
+  write_key(resources);
+  const auto found = kept_.find(key_);
+  return found == kept_.end() ? nullptr : found->second;
+}
+
+void OfferParser::write_key(const Bytes& resources) {
+  key_.clear();
+  for (const std::string& bytes : resources) {
+    const std::size_t size = bytes.size();  // without sizes, different lists could have one key
+    key_.append(reinterpret_cast<const char*>(&size), sizeof size).append(bytes);
+  }
+}
+
+void add(const Resources& resources, Resources* to) {
+  if (to->empty()) {
+    *to = resources;
+  } else {
+    *to += resources;
+  }
+}
+
+void subtract(const Resources& resources, Resources* from) {
+  if (identical(resources, *from)) {
+    *from = Resources();
+  } else {
+    *from -= resources;
+  }
+}
+
+bool identical(const Resources& left, const Resources& right) {
+  return left.size() == right.size() &&
+         std::equal(left.begin(), left.end(), right.begin(), [](const Resource& one, const Resource& other) { return &one == &other; });
 }
 
 }  // namespace adapter

@@ -5,8 +5,10 @@
 
 #include <cstddef>
 #include <map>
+#include <memory>
 #include <set>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include <mesos/allocator/allocator.hpp>
@@ -41,8 +43,39 @@ void encode(const RoleQuota& quota, v1::UpdateQuota* into);
 // Returns allocated resources by role. Unallocated resources are omitted; Mesos's own function aborts the master for them.
 std::map<std::string, mesos::Resources> by_role(const mesos::Resources& resources);
 
-// Parses and validates the resources of an offer. Returns an error that describes the problem if they are invalid.
-Try<mesos::Resources> decode_offer(const v1::Offer& offer);
+// The valid resources of an offer.
+struct OfferedResources {
+  std::string role;             // role to which all resources are allocated
+  mesos::Resources resources;   // all resources, with their allocation
+  mesos::Resources non_shared;  // the resources that only one framework may have, without their allocation
+  mesos::Resources shared;      // the shared volumes, without their allocation
+};
+
+// Parses resources of offers, and keeps the results, because most offers repeat the bytes of an earlier offer. The results
+// of equal bytes share their `Resource` objects (Mesos copies these objects on write), so that `identical` holds. Not
+// thread-safe.
+class OfferParser {
+ public:
+  // Parses and validates the resources of an offer. Returns an error that describes the problem if they are invalid.
+  Try<std::shared_ptr<const OfferedResources>> parse(const v1::Offer& offer);
+
+  // Returns the kept result of these bytes, or nullptr.
+  std::shared_ptr<const OfferedResources> find(const Bytes& resources);
+
+ private:
+  // Writes the bytes of all resources into `key_`.
+  void write_key(const Bytes& resources);
+
+  std::unordered_map<std::string, std::shared_ptr<const OfferedResources>> kept_;
+  std::string key_;  // a member, so that its memory is used again
+};
+
+// Returns whether two objects share all their `Resource` objects. If not, their values may still be equal.
+bool identical(const mesos::Resources& left, const mesos::Resources& right);
+
+// Add or subtract resources as Mesos's operators do. If `to` is empty, or the objects are `identical`, no resource is copied.
+void add(const mesos::Resources& resources, mesos::Resources* to);
+void subtract(const mesos::Resources& resources, mesos::Resources* from);
 
 }  // namespace adapter
 }  // namespace longshare

@@ -1,7 +1,6 @@
 #include "metrics.hpp"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 
 #include <process/dispatch.hpp>
@@ -20,22 +19,7 @@ using process::metrics::PullGauge;
 
 namespace {
 
-using Amounts = std::map<std::string, double>;
-
 const char* const kPrefix = "allocator/mesos/";
-
-void add_scalars(const Resources& resources, Amounts* to) {
-  for (const Resource& resource : resources) {
-    if (resource.type() == mesos::Value::SCALAR) {
-      (*to)[resource.name()] += resource.scalar().value();
-    }
-  }
-}
-
-double amount(const Amounts& amounts, const std::string& name) {
-  const auto found = amounts.find(name);
-  return found == amounts.end() ? 0.0 : std::round(found->second * 1000.0) / 1000.0;
-}
 
 bool starts_with(const std::string& text, const std::string& with) { return text.compare(0, with.size(), with) == 0; }
 
@@ -60,57 +44,9 @@ class Duration : public process::metrics::Metric {
   std::shared_ptr<std::atomic<double>> milliseconds_;  // shared with the copy of this metric that libprocess keeps
 };
 
-// Sums of total and allocated resources over the cluster, and the counters of the service.
-class Sums {
+// The counters of the service.
+class Counters {
  public:
-  explicit Sums(std::shared_ptr<Shared> shared) : shared_(std::move(shared)) {}
-
-  double total(const std::string& name) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    refresh();
-    return amount(total_, name);
-  }
-
-  double allocated(const std::string& name) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    refresh();
-    Amounts all;
-    for (const auto& role : by_role_) {
-      all[name] += amount(role.second, name);
-    }
-    return amount(all, name);
-  }
-
-  double allocated(const std::string& role, const std::string& name) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    refresh();
-    return amount(by_role_[role], name);
-  }
-
-  double share(const std::string& role) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    refresh();
-    const std::lock_guard<std::mutex> mirror_lock(shared_->mutex);
-    double dominant = 0.0;
-    for (const auto& held : by_role_[role]) {
-      const double of = amount(total_, held.first);
-      if (of > 0.0 && shared_->excluded.count(held.first) == 0) {
-        dominant = std::max(dominant, held.second / of);
-      }
-    }
-    return dominant / shared_->mirror.weight(role);
-  }
-
-  std::set<std::string> roles() {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    refresh();
-    std::set<std::string> names;
-    for (const auto& role : by_role_) {
-      names.insert(role.first);
-    }
-    return names;
-  }
-
   void counted(const v1::Statistics& statistics) {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (statistics.allocation_runs() < statistics_.allocation_runs()) {
@@ -131,37 +67,7 @@ class Sums {
   }
 
  private:
-  using Clock = std::chrono::steady_clock;
-
-  void refresh() {
-    const std::lock_guard<std::mutex> lock(shared_->mutex);
-    const Clock::time_point now = Clock::now();
-    if (shared_->cached && now - refreshed_ < std::chrono::seconds(1)) {
-      return;
-    }
-    refreshed_ = now;
-    total_.clear();
-    by_role_.clear();
-    for (const auto& agent : shared_->mirror.agents()) {
-      add_scalars(agent.second.total, &total_);
-      for (const auto& held : agent.second.used) {
-        for (const auto& allocation : by_role(held.second)) {
-          add_scalars(allocation.second, &by_role_[allocation.first]);
-        }
-      }
-    }
-    for (const auto& framework : shared_->mirror.frameworks()) {
-      for (const std::string& role : framework.second.roles()) {
-        by_role_[role];
-      }
-    }
-  }
-
-  const std::shared_ptr<Shared> shared_;
-  std::mutex mutex_;  // locked before the mutex of the mirror
-  Clock::time_point refreshed_;
-  Amounts total_;
-  std::map<std::string, Amounts> by_role_;
+  std::mutex mutex_;
   v1::Statistics statistics_;
   uint64_t runs_before_ = 0;
 };
@@ -169,11 +75,11 @@ class Sums {
 Metrics::Metrics(const std::shared_ptr<Shared>& shared, const std::function<longshare_transport_statistics()>& transport,
                  const process::PID<Pacer>& reader)
     : shared_(shared),
-      sums_(std::make_shared<Sums>(shared)),
+      counters_(std::make_shared<Counters>()),
       reader_(reader),
       run_(new Duration(std::string(kPrefix) + "allocation_run_ms")),
       latency_(new Duration(std::string(kPrefix) + "allocation_run_latency_ms")) {
-  const std::shared_ptr<Sums> sums = sums_;
+  const std::shared_ptr<Counters> counters = counters_;
   const auto of_transport = [&](const std::string& name, uint64_t longshare_transport_statistics::* field, double scale) {
     add(name, [transport, field, scale]() { return static_cast<double>(transport().*field) * scale; }, &fixed_);
   };
@@ -188,11 +94,11 @@ Metrics::Metrics(const std::shared_ptr<Shared>& shared, const std::function<long
   of_transport("longshare/queue_events", &longshare_transport_statistics::queued_events, 1.0);
   of_transport("longshare/queue_bytes", &longshare_transport_statistics::queued_bytes, 1.0);
   of_transport("longshare/round_trip_ms", &longshare_transport_statistics::round_trip_ns, 1e-6);
-  add(std::string(kPrefix) + "allocation_runs", [sums]() { return sums->runs(); }, &fixed_);
+  add(std::string(kPrefix) + "allocation_runs", [counters]() { return counters->runs(); }, &fixed_);
   for (const std::string name : {"cpus", "mem", "disk"}) {
     const std::string prefix = kPrefix + ("resources/" + name);
-    add(prefix + "/total", [sums, name]() { return sums->total(name); }, &fixed_);
-    add(prefix + "/offered_or_allocated", [sums, name]() { return sums->allocated(name); }, &fixed_);
+    add(prefix + "/total", read([name](const Mirror& mirror) { return mirror.sums().total(name); }), &fixed_);
+    add(prefix + "/offered_or_allocated", read([name](const Mirror& mirror) { return mirror.sums().allocated(name); }), &fixed_);
   }
   process::metrics::add(*run_);
   process::metrics::add(*latency_);
@@ -209,7 +115,7 @@ Metrics::~Metrics() {
 }
 
 void Metrics::update(const v1::Statistics& statistics, uint64_t round_trip_ns) {
-  sums_->counted(statistics);
+  counters_->counted(statistics);
   if (statistics.allocation_runs() != runs_) {
     const double run = static_cast<double>(statistics.run_ns()) * 1e-6;
     run_->measured(run);
@@ -217,7 +123,15 @@ void Metrics::update(const v1::Statistics& statistics, uint64_t round_trip_ns) {
     latency_->measured(std::max(0.0, static_cast<double>(round_trip_ns) * 1e-6 - run));
   }
   runs_ = statistics.allocation_runs();
-  const std::map<std::string, Read> wanted = this->wanted();
+  std::map<std::string, Read> wanted;
+  {
+    const std::lock_guard<std::mutex> lock(shared_->mutex);
+    if (names_ == shared_->mirror.changes_of_names()) {
+      return;
+    }
+    names_ = shared_->mirror.changes_of_names();
+    wanted = this->wanted();
+  }
   for (auto gauge = changing_.begin(); gauge != changing_.end();) {
     if (wanted.count(gauge->first) == 0) {
       process::metrics::remove(gauge->second);
@@ -240,31 +154,43 @@ void Metrics::add(const std::string& name, const Read& read, Gauges* to) const {
   process::metrics::add(gauge);
 }
 
-std::map<std::string, Metrics::Read> Metrics::wanted() {
-  const std::shared_ptr<Sums> sums = sums_;
+Metrics::Read Metrics::read(const std::function<double(const Mirror&)>& value) const {
   const std::shared_ptr<Shared> shared = shared_;
+  return [shared, value]() {
+    const std::lock_guard<std::mutex> lock(shared->mutex);
+    return value(shared->mirror);
+  };
+}
+
+std::map<std::string, Metrics::Read> Metrics::wanted() {
+  const std::shared_ptr<Counters> counters = counters_;
   std::map<std::string, Read> wanted;
-  for (const std::string& role : sums_->roles()) {
-    wanted[kPrefix + ("roles/" + role) + "/shares/dominant"] = [sums, role]() { return sums->share(role); };
-    wanted[kPrefix + ("offer_filters/roles/" + role) + "/active"] = [sums, role]() { return sums->filters(role); };
+  std::set<std::string> roles = shared_->mirror.sums().roles();
+  for (const auto& framework : shared_->mirror.frameworks()) {
+    roles.insert(framework.second.roles.begin(), framework.second.roles.end());
   }
-  const std::lock_guard<std::mutex> lock(shared_->mutex);
+  const std::set<std::string>& excluded = shared_->excluded;
+  for (const std::string& role : roles) {
+    wanted[kPrefix + ("roles/" + role) + "/shares/dominant"] =
+        read([role, excluded](const Mirror& mirror) { return mirror.sums().share(role, excluded) / mirror.weight(role); });
+    wanted[kPrefix + ("offer_filters/roles/" + role) + "/active"] = [counters, role]() { return counters->filters(role); };
+  }
   for (const auto& quota : shared_->mirror.quotas()) {
     const std::string& role = quota.first;
     const auto show = [&](std::map<std::string, double> RoleQuota::*amounts, const std::string& what) {
       for (const auto& amount : quota.second.*amounts) {
         const std::string name = amount.first;
         const std::string prefix = kPrefix + ("quota/roles/" + role) + "/resources/" + name;
-        wanted[prefix + "/" + what] = [shared, role, name, amounts]() {  // the quota may change while the gauge exists
-          const std::lock_guard<std::mutex> locked(shared->mutex);
-          const auto found = shared->mirror.quotas().find(role);
-          if (found == shared->mirror.quotas().end()) {
+        wanted[prefix + "/" + what] = read([role, name, amounts](const Mirror& mirror) {  // the quota may change while the gauge exists
+          const auto found = mirror.quotas().find(role);
+          if (found == mirror.quotas().end()) {
             return 0.0;
           }
           const auto now = (found->second.*amounts).find(name);
           return now == (found->second.*amounts).end() ? 0.0 : now->second;
-        };
-        wanted[prefix + "/offered_or_allocated"] = [sums, role, name]() { return sums->allocated(role, name); };
+        });
+        wanted[prefix + "/offered_or_allocated"] =
+            read([role, name](const Mirror& mirror) { return mirror.sums().allocated(role, name); });
       }
     };
     show(&RoleQuota::guarantees, "guarantee");
@@ -278,12 +204,11 @@ std::map<std::string, Metrics::Read> Metrics::wanted() {
     const mesos::FrameworkID& id = framework.first;
     const std::string prefix = "master/frameworks/" + process::http::encode(framework.second.info.name()) + "/" + id.value() + "/";
     now.insert(prefix);
-    for (const std::string& role : framework.second.roles()) {
-      wanted[prefix + "roles/" + role + "/suppressed"] = [shared, id, role]() {
-        const std::lock_guard<std::mutex> locked(shared->mutex);
-        const auto found = shared->mirror.frameworks().find(id);
-        return found != shared->mirror.frameworks().end() && found->second.suppressed.count(role) != 0 ? 1.0 : 0.0;
-      };
+    for (const std::string& role : framework.second.roles) {
+      wanted[prefix + "roles/" + role + "/suppressed"] = read([id, role](const Mirror& mirror) {
+        const auto found = mirror.frameworks().find(id);
+        return found != mirror.frameworks().end() && found->second.suppressed.count(role) != 0 ? 1.0 : 0.0;
+      });
     }
   }
   for (const std::string& prefix : present_) {

@@ -14,6 +14,7 @@
 #include <process/metrics/metric.hpp>
 #include <process/metrics/pull_gauge.hpp>
 #include <process/pid.hpp>
+#include <stout/option.hpp>
 
 #include "allocator/contract/allocator.pb.h"
 #include "mirror.hpp"
@@ -29,15 +30,13 @@ struct Shared {
   std::set<std::string> excluded;  // names of resources that do not count in shares
   bool per_framework = false;      // whether each framework has gauges
   std::size_t completed = 0;       // largest number of removed frameworks whose gauges are kept
-  bool cached = true;              // whether gauges may use sums that are up to one second old
 };
 
+class Counters;
 class Duration;
 class Pacer;
-class Sums;
 
-// The pacer's actor reads all gauges, after the allocator's work in its queue. Sums over the cluster are computed when a
-// gauge is read.
+// The pacer's actor reads all gauges, after the allocator's work in its queue.
 class Metrics {
  public:
   Metrics(const std::shared_ptr<Shared>& shared, const std::function<longshare_transport_statistics()>& transport,
@@ -56,17 +55,20 @@ class Metrics {
 
   // Registers a gauge with libprocess and stores the gauge in `to`.
   void add(const std::string& name, const Read& read, Gauges* to) const;
-  // Returns the names and read functions of the gauges that must exist now.
+  // Returns a function that reads a value of the mirror under the mutex.
+  Read read(const std::function<double(const Mirror&)>& value) const;
+  // Returns the names and read functions of the gauges that must exist now. The caller holds the mutex.
   std::map<std::string, Read> wanted();
 
   const std::shared_ptr<Shared> shared_;
-  const std::shared_ptr<Sums> sums_;
+  const std::shared_ptr<Counters> counters_;
   const process::PID<Pacer> reader_;
   Gauges fixed_;
   Gauges changing_;
   std::set<std::string> present_;      // metric prefixes of present frameworks
   std::deque<std::string> completed_;  // metric prefixes of removed frameworks, the latest last
   uint64_t runs_ = 0;                  // allocation cycles in the latest statistics
+  Option<uint64_t> names_;             // `changes_of_names` of the mirror for which `changing_` was made
   std::unique_ptr<Duration> run_;
   std::unique_ptr<Duration> latency_;
 };

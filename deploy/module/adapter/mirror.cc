@@ -1,6 +1,7 @@
 #include "mirror.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 #include <stout/duration.hpp>
 
@@ -18,33 +19,7 @@ using mesos::allocator::InverseOfferStatus;
 
 namespace {
 
-// Subtracts resources from the resources of a framework. Returns the part that the framework held.
-Resources release(const FrameworkID& framework, const Resources& resources, Used* from) {
-  const auto held = from->find(framework);
-  if (held == from->end()) {
-    return Resources();
-  }
-  const Resources before = held->second;
-  held->second -= resources;
-  const Resources after = held->second;
-  if (after.empty()) {
-    from->erase(held);
-  }
-  return before - after;
-}
-
-}  // namespace
-
-Resources Agent::available() const {
-  Resources allocated;
-  for (const auto& held : used) {
-    allocated += held.second.nonShared();
-  }
-  allocated.unallocate();
-  return (total.nonShared() - allocated) + total.shared();
-}
-
-std::set<std::string> Framework::roles() const {
+std::set<std::string> roles_of(const FrameworkInfo& info) {
   for (const auto& capability : info.capabilities()) {
     if (capability.type() == FrameworkInfo::Capability::MULTI_ROLE) {
       return {info.roles().begin(), info.roles().end()};
@@ -53,6 +28,114 @@ std::set<std::string> Framework::roles() const {
   return {info.role()};
 }
 
+// Returns resources without their allocation. Equal resources of several roles become one.
+Resources unallocated(Resources resources) {
+  resources.unallocate();
+  Resources merged;
+  merged += resources;
+  return merged;
+}
+
+double thousandths(const Resource& resource) { return std::round(resource.scalar().value() * 1000.0); }
+
+}  // namespace
+
+void Agent::compute_free() {
+  free_ = total.nonShared();
+  disjoint_ = true;
+  for (const auto& held : used) {
+    const Resources part = unallocated(held.second.nonShared());
+    disjoint_ = disjoint_ && free_.contains(part);
+    free_ -= part;
+  }
+}
+
+void Agent::take(const Resources& resources) { subtract(resources, &free_); }
+
+void Agent::give_back(const Resources& resources) {
+  if (disjoint_) {
+    add(resources, &free_);
+  } else {
+    compute_free();
+  }
+}
+
+void Sums::add_total(const Resources& resources, int sign) {
+  for (const Resource& resource : resources) {
+    if (resource.type() == mesos::Value::SCALAR) {
+      total_[resource.name()] += sign * thousandths(resource);
+    }
+  }
+}
+
+void Sums::add_allocated(const Resources& resources, int sign) {
+  auto role = roles_.end();
+  for (const Resource& resource : resources) {
+    if (!resource.allocation_info().has_role()) {
+      continue;
+    }
+    if (role == roles_.end() || role->first != resource.allocation_info().role()) {
+      role = roles_.emplace(resource.allocation_info().role(), Role()).first;
+    }
+    if (role->second.resources == 0) {
+      ++changes_of_roles_;
+    }
+    role->second.resources += sign;
+    if (resource.type() == mesos::Value::SCALAR) {
+      role->second.scalars[resource.name()] += sign * thousandths(resource);
+    }
+    if (role->second.resources == 0) {
+      ++changes_of_roles_;
+      roles_.erase(role);
+      role = roles_.end();
+    }
+  }
+}
+
+double Sums::total(const std::string& name) const {
+  const auto found = total_.find(name);
+  return found == total_.end() ? 0.0 : found->second / 1000.0;
+}
+
+double Sums::allocated(const std::string& name) const {
+  double sum = 0.0;
+  for (const auto& role : roles_) {
+    sum += allocated(role.first, name);
+  }
+  return std::round(sum * 1000.0) / 1000.0;
+}
+
+double Sums::allocated(const std::string& role, const std::string& name) const {
+  const auto found = roles_.find(role);
+  if (found == roles_.end()) {
+    return 0.0;
+  }
+  const auto scalar = found->second.scalars.find(name);
+  return scalar == found->second.scalars.end() ? 0.0 : scalar->second / 1000.0;
+}
+
+double Sums::share(const std::string& role, const std::set<std::string>& excluded) const {
+  const auto found = roles_.find(role);
+  if (found == roles_.end()) {
+    return 0.0;
+  }
+  double dominant = 0.0;
+  for (const auto& scalar : found->second.scalars) {
+    const auto of = total_.find(scalar.first);
+    if (of != total_.end() && of->second > 0.0 && excluded.count(scalar.first) == 0) {
+      dominant = std::max(dominant, scalar.second / of->second);
+    }
+  }
+  return dominant;
+}
+
+std::set<std::string> Sums::roles() const {
+  std::set<std::string> names;
+  for (const auto& role : roles_) {
+    names.insert(role.first);
+  }
+  return names;
+}
 void Mirror::recovered(int64_t time_ns, int expected_agents, const std::vector<RoleQuota>& quotas) {
   for (const RoleQuota& quota : quotas) {
     set_quota(quota);
@@ -71,9 +154,13 @@ void Mirror::add_framework(const FrameworkID& id, const FrameworkInfo& info, boo
 
 void Mirror::remove_framework(const FrameworkID& id) {
   frameworks_.erase(id);
+  ++changes_of_names_;
   exclusions_.forget(id.value());
   for (auto& agent : agents_) {
-    agent.second.used.erase(id);
+    if (agent.second.used.count(id) != 0) {
+      set_used(&agent.second, id, Resources());
+      agent.second.compute_free();
+    }
     agent.second.running.erase(id);
     agent.second.inverse_offers.erase(id);
   }
@@ -102,22 +189,23 @@ void Mirror::update_framework(const FrameworkID& id, const FrameworkInfo& info, 
     return;
   }
   found->info = info;
+  found->roles = roles_of(info);
+  ++changes_of_names_;
   found->suppressed = suppressed;
   found->excludes = excludes;
   exclusions_.forget(id.value());
   if (excludes) {
     exclusions_.set_principal(id.value(), info.principal());
   }
-  const std::set<std::string> roles = found->roles();
   for (const auto& agent : agents_) {
-    ask(id, *found, roles, agent.first, agent.second.info);
+    ask(id, *found, agent.first, agent.second.info);
   }
 }
 
 void Mirror::suppress(const FrameworkID& id, const std::set<std::string>& roles) {
   Framework* found = framework(id);
   if (found != nullptr) {
-    const std::set<std::string> named = roles.empty() ? found->roles() : roles;
+    const std::set<std::string> named = roles.empty() ? found->roles : roles;
     found->suppressed.insert(named.begin(), named.end());
   }
 }
@@ -136,8 +224,12 @@ void Mirror::revive(const FrameworkID& id, const std::set<std::string>& roles) {
 }
 
 void Mirror::add_agent(const SlaveID& id, Agent agent, int64_t time_ns) {
-  agents_[id] = std::move(agent);
-  ask_all(id, agents_[id].info);
+  Agent& added = agents_[id];
+  count(added, -1);
+  added = std::move(agent);
+  added.compute_free();
+  count(added, +1);
+  ask_all(id, added.info);
   const int64_t known = static_cast<int64_t>(agents_.size());
   if (known >= agents_needed_ || time_ns >= hold_off_until_) {
     agents_needed_ = 0;
@@ -148,7 +240,11 @@ void Mirror::add_agent(const SlaveID& id, Agent agent, int64_t time_ns) {
 }
 
 void Mirror::remove_agent(const SlaveID& id) {
-  agents_.erase(id);
+  const Agent* removed = agent(id);
+  if (removed != nullptr) {
+    count(*removed, -1);
+    agents_.erase(id);
+  }
   exclusions_.forget_agent(id.value());
 }
 
@@ -161,7 +257,8 @@ void Mirror::update_agent(const SlaveID& id, const mesos::SlaveInfo& info, const
   found->info = info;
   ask_all(id, info);
   if (total.isSome()) {
-    found->total = total.get();
+    set_total(found, total.get());
+    found->compute_free();
   }
   if (capabilities.isSome()) {
     found->capabilities = capabilities.get();
@@ -173,13 +270,14 @@ void Mirror::add_resource_provider(const SlaveID& id, const Resources& total, co
   if (found == nullptr) {
     return;
   }
-  found->total += total;
+  set_total(found, found->total + total);
   for (const auto& held : used) {
-    found->used[held.first] += held.second;
+    set_used(found, held.first, found->used[held.first] + held.second);
     if (kTellsRunning) {
       found->running[held.first] += held.second;
     }
   }
+  found->compute_free();
 }
 
 void Mirror::set_agent_active(const SlaveID& id, bool active) {
@@ -218,15 +316,40 @@ void Mirror::answer_inverse_offer(const SlaveID& agent_id, const FrameworkID& fr
   }
 }
 
-Resources Mirror::recover_resources(const FrameworkID& framework, const SlaveID& agent_id, const Resources& resources, bool allocated) {
+bool Mirror::recover_resources(const FrameworkID& framework, const SlaveID& agent_id, const Resources& resources, bool allocated,
+                               Bytes* released) {
   Agent* found = agent(agent_id);
   if (found == nullptr) {
-    return Resources();
+    return false;
   }
   if (allocated) {
-    release(framework, resources, &found->running);
+    const auto running = found->running.find(framework);
+    if (running != found->running.end()) {
+      running->second -= resources;
+      if (running->second.empty()) {
+        found->running.erase(running);
+      }
+    }
   }
-  return release(framework, resources, &found->used);
+  const auto held = found->used.find(framework);
+  if (held == found->used.end()) {
+    return false;
+  }
+  encode(resources, released);
+  const std::shared_ptr<const OfferedResources> offered = parser_.find(*released);
+  const bool whole = offered != nullptr && identical(held->second, offered->resources);
+  if (whole || (offered != nullptr && held->second.contains(offered->resources))) {
+    set_used(found, framework, whole ? Resources() : held->second - offered->resources);
+    found->give_back(offered->non_shared);
+    return true;
+  }
+  const Resources after = held->second - resources;
+  const Resources part = held->second - after;
+  set_used(found, framework, after);
+  found->give_back(unallocated(part.nonShared()));
+  released->Clear();
+  encode(part, released);
+  return !part.empty();
 }
 
 Option<FrameworkID> Mirror::launched(const SlaveID& agent_id, const Resources& resources) {
@@ -254,6 +377,12 @@ void Mirror::set_quota(const RoleQuota& quota) {
   } else {
     quotas_.erase(quota.role);
   }
+  ++changes_of_names_;
+}
+
+void Mirror::remove_quota(const std::string& role) {
+  quotas_.erase(role);
+  ++changes_of_names_;
 }
 
 Try<Nothing> Mirror::update_allocation(const FrameworkID& framework, const SlaveID& agent_id, const Resources& offered,
@@ -288,11 +417,9 @@ Try<Nothing> Mirror::update_allocation(const FrameworkID& framework, const Slave
       total = changed.get();
     }
   }
-  held->second = held->second - offered + updated;
-  if (held->second.empty()) {
-    found->used.erase(held);
-  }
-  found->total = total;
+  set_used(found, framework, held->second - offered + updated);
+  set_total(found, total);
+  found->compute_free();
   return Nothing();
 }
 
@@ -305,38 +432,40 @@ Try<Nothing> Mirror::update_available(const SlaveID& agent_id, const std::vector
   if (total.isError()) {
     return Error(total.error());
   }
-  found->total = total.get();
+  set_total(found, total.get());
+  found->compute_free();
   return Nothing();
 }
 
-Mirror::Admission Mirror::admit(const FrameworkID& framework_id, const v1::Offer& offer, uint64_t applied) {
-  const auto refused = [](const std::string& reason) { return Admission{Verdict::REFUSED, reason, Resources()}; };
-  SlaveID agent_id;
-  agent_id.set_value(offer.agent_id());
+Mirror::Admission Mirror::admit(const FrameworkID& framework_id, const SlaveID& agent_id, const v1::Offer& offer, uint64_t applied) {
+  const auto refused = [](const std::string& reason) { return Admission{Verdict::REFUSED, reason, nullptr}; };
   Agent* offered = agent(agent_id);
   if (offered == nullptr || applied < offered->added) {
     // The agent was removed, and perhaps added again under the same ID. The service withdraws the offer when it learns of the
     // removal.
-    return Admission{Verdict::STALE, "", Resources()};
+    return Admission{Verdict::STALE, "", nullptr};
   }
   const Framework* to = framework(framework_id);
   if (to == nullptr || !to->active) {
     return refused("the framework is gone or inactive");
   }
-  if (to->roles().count(offer.role()) == 0) {
+  if (to->roles.count(offer.role()) == 0) {
     return refused("the framework has left role '" + offer.role() + "'");
   }
-  const Try<Resources> resources = decode_offer(offer);
-  if (resources.isError()) {
-    return refused(resources.error());
+  const Try<std::shared_ptr<const OfferedResources>> parsed = parser_.parse(offer);
+  if (parsed.isError()) {
+    return refused(parsed.error());
   }
-  Resources unallocated = resources.get();
-  unallocated.unallocate();
-  if (!offered->available().contains(unallocated)) {
+  const OfferedResources& part = *parsed.get();
+  const bool available = identical(offered->free(), part.non_shared) || offered->free().contains(part.non_shared);
+  if (!available || !offered->total.contains(part.shared)) {
     return refused("the agent no longer has that free");
   }
-  offered->used[framework_id] += resources.get();
-  return Admission{Verdict::ADMITTED, "", resources.get()};
+  Resources used = offered->used[framework_id];
+  add(part.resources, &used);
+  set_used(offered, framework_id, std::move(used));
+  offered->take(part.non_shared);
+  return Admission{Verdict::ADMITTED, "", parsed.get()};
 }
 
 Mirror::Verdict Mirror::admit(const FrameworkID& framework_id, const v1::InverseOffer& inverse, uint64_t applied) {
@@ -354,12 +483,11 @@ Mirror::Verdict Mirror::admit(const FrameworkID& framework_id, const v1::Inverse
   return Verdict::ADMITTED;
 }
 
-void Mirror::ask(const FrameworkID& id, const Framework& framework, const std::set<std::string>& roles, const SlaveID& agent,
-                 const mesos::SlaveInfo& info) {
+void Mirror::ask(const FrameworkID& id, const Framework& framework, const SlaveID& agent, const mesos::SlaveInfo& info) {
   if (!framework.excludes) {
     return;
   }
-  for (const std::string& role : roles) {
+  for (const std::string& role : framework.roles) {
     if (exclusions_.unlisted(id.value())) {
       return;
     }
@@ -370,7 +498,7 @@ void Mirror::ask(const FrameworkID& id, const Framework& framework, const std::s
 void Mirror::ask_all(const SlaveID& agent, const mesos::SlaveInfo& info) {
   for (const auto& entry : frameworks_) {
     if (entry.second.excludes && !exclusions_.unlisted(entry.first.value())) {
-      ask(entry.first, entry.second, entry.second.roles(), agent, info);
+      ask(entry.first, entry.second, agent, info);
     }
   }
 }
@@ -476,6 +604,29 @@ Mirror::InverseStatuses Mirror::inverse_statuses() const {
 double Mirror::weight(const std::string& role) const {
   const auto found = weights_.find(role);
   return found == weights_.end() ? 1.0 : found->second;
+}
+
+void Mirror::count(const Agent& agent, int sign) {
+  sums_.add_total(agent.total, sign);
+  for (const auto& held : agent.used) {
+    sums_.add_allocated(held.second, sign);
+  }
+}
+
+void Mirror::set_total(Agent* agent, const Resources& total) {
+  sums_.add_total(total, +1);
+  sums_.add_total(agent->total, -1);
+  agent->total = total;
+}
+
+void Mirror::set_used(Agent* agent, const FrameworkID& framework, Resources used) {
+  Resources& held = agent->used[framework];
+  sums_.add_allocated(used, +1);
+  sums_.add_allocated(held, -1);
+  held = std::move(used);
+  if (held.empty()) {
+    agent->used.erase(framework);
+  }
 }
 
 Agent* Mirror::agent(const SlaveID& id) {

@@ -3,7 +3,9 @@
 
 #pragma once
 
+#include <cstdint>
 #include <map>
+#include <memory>
 #include <set>
 #include <string>
 #include <utility>
@@ -46,19 +48,60 @@ struct Agent {
   uint64_t added = 0;        // sequence number of the AddAgent event
   uint64_t unavailable = 0;  // sequence number of the last event that changed `unavailability`
 
-  // Returns the resources that are neither allocated nor offered. Shared resources stay available.
-  mesos::Resources available() const;
+  // Computes `free` after a change of `total` or `used`.
+  void compute_free();
+  // Change `free` after a change of `used`: subtract resources that a framework got, or add resources that it no longer has. The
+  // resources have no allocation, and none of them is shared.
+  void take(const mesos::Resources& resources);
+  void give_back(const mesos::Resources& resources);
+  // Returns the resources that are neither allocated nor offered, without shared resources, which stay available.
+  const mesos::Resources& free() const { return free_; }
+
+ private:
+  mesos::Resources free_;
+  // Whether `total` contains the resources in `used` and no two frameworks have the same. Only then may recovered resources be
+  // added to `free_`.
+  bool disjoint_ = true;
 };
 
 // A framework, as the master described it.
 struct Framework {
   mesos::FrameworkInfo info;
+  std::set<std::string> roles;  // roles to which the framework is subscribed
   bool active = false;
   std::set<std::string> suppressed;
   Excludes excludes;  // empty: no agent is excluded
+};
 
-  // Returns the roles to which the framework is subscribed.
+// Sums of scalar resources over all agents, for metrics. Each change of an agent is added to them. The sums are whole
+// thousandths, the precision of Mesos's arithmetic, so that they stay exact.
+class Sums {
+ public:
+  // Add resources of an agent, or the allocated resources of a framework on an agent; subtract them if `sign` is -1.
+  void add_total(const mesos::Resources& resources, int sign);
+  void add_allocated(const mesos::Resources& resources, int sign);
+
+  double total(const std::string& name) const;
+  double allocated(const std::string& name) const;
+  double allocated(const std::string& role, const std::string& name) const;
+  // Returns the largest share of a role in the total of a resource. Resources in `excluded` do not count.
+  double share(const std::string& role, const std::set<std::string>& excluded) const;
+  // Returns the roles that have resources.
   std::set<std::string> roles() const;
+  // Returns a number that changes with the roles that have resources.
+  uint64_t changes_of_roles() const { return changes_of_roles_; }
+
+ private:
+  using Thousandths = std::map<std::string, double>;
+
+  struct Role {
+    Thousandths scalars;
+    int64_t resources = 0;  // number of resources of any type
+  };
+
+  Thousandths total_;
+  std::map<std::string, Role> roles_;
+  uint64_t changes_of_roles_ = 0;
 };
 
 // The state that the master has reported to its allocator and that a restarted allocator needs. Not thread-safe. Calls about
@@ -87,15 +130,15 @@ class Mirror {
   void set_unavailability(const mesos::SlaveID& id, const Option<mesos::Unavailability>& unavailability, uint64_t sequence);
   void answer_inverse_offer(const mesos::SlaveID& agent, const mesos::FrameworkID& framework,
                             const Option<mesos::allocator::InverseOfferStatus>& status);
-  // Releases resources of a framework on an agent. Returns the part that the framework held. The rest belonged to an agent or
-  // framework that was removed, and perhaps added again under the same ID.
-  mesos::Resources recover_resources(const mesos::FrameworkID& framework, const mesos::SlaveID& agent, const mesos::Resources& resources,
-                                     bool allocated);
+  // Releases resources of a framework on an agent, and writes the part that the framework held. Returns whether that part has
+  // any resource. Other resources belonged to an agent or framework that was removed, and perhaps added again under the same ID.
+  bool recover_resources(const mesos::FrameworkID& framework, const mesos::SlaveID& agent, const mesos::Resources& resources,
+                         bool allocated, Bytes* released);
   // Records that offered resources of one agent and one role are now allocated. The master does not name the framework.
   // Returns the first framework that is offered all of these resources on the agent.
   Option<mesos::FrameworkID> launched(const mesos::SlaveID& agent, const mesos::Resources& resources);
   void set_quota(const RoleQuota& quota);
-  void remove_quota(const std::string& role) { quotas_.erase(role); }
+  void remove_quota(const std::string& role);
   void set_weight(const std::string& role, double weight) { weights_[role] = weight; }
   void set_paused(bool paused) { paused_ = paused; }
 
@@ -108,15 +151,15 @@ class Mirror {
   enum class Verdict { ADMITTED, STALE, REFUSED };
   struct Admission {
     Verdict verdict;
-    std::string reason;  // why the offer is refused; else empty
-    mesos::Resources resources;
+    std::string reason;                                 // why the offer is refused; else empty
+    std::shared_ptr<const OfferedResources> resources;  // of an admitted offer
   };
   // Checks an offer that the service made after it applied the events up to `applied`. An admitted offer is recorded as
   // offered resources. The framework may be unknown. Verdicts:
   //   ADMITTED  The offer agrees with the mirror.
   //   STALE     The agent was removed after `applied`. The service withdraws the offer when it learns of the removal.
   //   REFUSED   The offer is invalid for another reason, and the service must be told.
-  Admission admit(const mesos::FrameworkID& framework, const v1::Offer& offer, uint64_t applied);
+  Admission admit(const mesos::FrameworkID& framework, const mesos::SlaveID& agent, const v1::Offer& offer, uint64_t applied);
   // Checks an inverse offer in the same way. The offer is also STALE if the agent's unavailability changed after `applied`.
   Verdict admit(const mesos::FrameworkID& framework, const v1::InverseOffer& inverse, uint64_t applied);
 
@@ -145,19 +188,30 @@ class Mirror {
   const hashmap<mesos::FrameworkID, Framework>& frameworks() const { return frameworks_; }
   const std::map<std::string, RoleQuota>& quotas() const { return quotas_; }
   double weight(const std::string& role) const;
+  const Sums& sums() const { return sums_; }
+  // Returns a number that changes with the roles, the quotas, and the frameworks with their roles.
+  uint64_t changes_of_names() const { return changes_of_names_ + sums_.changes_of_roles(); }
 
  private:
-  // Evaluates the offer constraints of a framework for an agent, and records the result for each role in `roles`.
-  void ask(const mesos::FrameworkID& id, const Framework& framework, const std::set<std::string>& roles, const mesos::SlaveID& agent,
-           const mesos::SlaveInfo& info);
+  // Evaluates the offer constraints of a framework for an agent, and records the result for each role.
+  void ask(const mesos::FrameworkID& id, const Framework& framework, const mesos::SlaveID& agent, const mesos::SlaveInfo& info);
   // Evaluates the offer constraints of all frameworks for an agent.
   void ask_all(const mesos::SlaveID& agent, const mesos::SlaveInfo& info);
+  // Adds an agent's resources to the sums, or subtracts them if `sign` is -1.
+  void count(const Agent& agent, int sign);
+  // Replace an agent's resources, or the resources of one framework on an agent. The caller changes
+  // the agent's `free`.
+  void set_total(Agent* agent, const mesos::Resources& total);
+  void set_used(Agent* agent, const mesos::FrameworkID& framework, mesos::Resources used);
   // Return a known agent or framework; else nullptr.
   Agent* agent(const mesos::SlaveID& id);
   Framework* framework(const mesos::FrameworkID& id);
 
   hashmap<mesos::SlaveID, Agent> agents_;
   hashmap<mesos::FrameworkID, Framework> frameworks_;
+  OfferParser parser_;
+  Sums sums_;
+  uint64_t changes_of_names_ = 0;
   Exclusions exclusions_{kMostExclusions, kMostExclusionsOfAll};
   Recovery recovery_{mesos::allocator::Options()};
   std::map<std::string, RoleQuota> quotas_;
