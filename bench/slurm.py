@@ -18,6 +18,7 @@ from allocator.service.loop import gc_tuning
 from allocator.slurm.bridge import Bridge, BridgeSettings
 from allocator.slurm.client import SlurmClient
 from allocator.slurm.factors import FactorUpdate
+from allocator.slurm.rows import COLUMN_END
 from allocator.slurm.state import StateSettings
 
 PENDING = 10_000
@@ -107,10 +108,11 @@ class GeneratedSlurm(SlurmClient):
     ) -> str:
         user, account, partition, qos, resources = shape.split("|")
         priority = self._factors.get(str(number), 1)
-        return (
-            f"{used}|{number}|{number}|N/A|N/A|{user}|{account}|{partition}|{qos}|{state}|{priority}"
-            f"|0|{BEGAN - 20_000}|{BEGAN - 20_000}|{start}|{end}|N/A|0|{resources}|{reason}"
+        own = (
+            f"{used}|{number}|{number}|N/A|N/A|{state}|{priority}"
+            f"|0|{BEGAN - 20_000}|{BEGAN - 20_000}|{start}|{end}|N/A|0|{resources}"
         )
+        return COLUMN_END.join((own, user, account, partition, qos, reason, ""))
 
     def configuration(self) -> dict[str, str]:
         """Return the settings of slurmctld by name."""
