@@ -6,8 +6,8 @@ SOURCES is a checkout of clusterd. PROTOBUF is `third_party/protobuf` of the sou
 grpcio-tools 1.10.1 (PyPI), because checkouts lack protobuf 3.5.0. The program is
 BUILD/mesos-master. docs/lab/real-mesos.md names the packages to install, and the result.
 
-clusterd's own CMake needs gRPC, for CSI volumes. Functions in source files that are not compiled
-here become traps: a call ends the master.
+clusterd's own CMake needs gRPC, for CSI volumes. Undefined functions of clusterd, if any, become
+traps: a call ends the master.
 """
 
 import argparse
@@ -33,11 +33,11 @@ LIBPROCESS = (
 """Source files of libprocess, without gRPC."""
 
 MASTER = re.compile(
-    r"(auth(?!\w+/executor)\w+|files|hook|internal|logging|messages|module|v1|version|watcher)/"
-    r"|master/(?!(contender|detector)/zookeeper)|common/(?!command_utils|kernel_version)"
-    r"|slave/(constants|validation)\.|state/in_memory\."
+    r"(auth(?!\w+/executor)\w+|files|hook|internal|log(?!/(main|tool))|logging|master|messages|module"
+    r"|state|v1|version|watcher|zookeeper)/"
+    r"|common/(?!command_utils|kernel_version)|slave/(constants|validation)\."
 )
-"""Source files in clusterd's CMakeLists.txt that a master with a registry in memory runs."""
+"""Source files in clusterd's CMakeLists.txt that a master runs."""
 
 PROTOBUF = re.compile(
     r"(?!.*(test|mock|plugin))"
@@ -210,14 +210,15 @@ def write(sources: Path, protobuf: Path, build: Path) -> None:
     ninja.add("phony", "headers", ["third", *messages])
     ninja.add("header", "all.pch", ["generated/all.hpp", "|| headers"])
 
-    # process.cpp specializes templates that the precompiled headers instantiate.
+    # These files do not compile after the precompiled headers: they specialize templates that are
+    # instantiated there, or their names become ambiguous.
     compiled = [process / f"src/{name}.cpp" for name in LIBPROCESS.split()]
     cmake = re.findall(
         r"^  ([\w/]+\.cpp)", (sources / "src/CMakeLists.txt").read_text(), re.MULTILINE
     )
     compiled += [sources / "src" / name for name in sorted({*cmake}) if MASTER.match(name)]
     compiled.append(sources / "src/master/main.cpp")
-    plain = [file for file in compiled if file.name == "process.cpp"]
+    plain = [file for file in compiled if file.name in {"process.cpp", "log.cpp"}]
     rest = [file for file in compiled if file not in plain]
     every = [
         *objects("messages", messages, "|| headers"),
