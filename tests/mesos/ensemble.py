@@ -30,6 +30,8 @@ SETTINGS = """
 [policy]
 name = "sdrf"
 half_life = "1m"
+[users]
+counts_for = inf
 [store]
 kind = "zookeeper"
 hosts = "{hosts}"

@@ -15,6 +15,7 @@ from frameworks.harness.processes import ChildFailed
 from tests.frameworks.local_mesos.shell import HttpScheduler
 from tests.mesos.cluster import (
     AGENT,
+    PAPERS_FORM,
     PATIENCE,
     SDRF,
     TAU,
@@ -428,7 +429,11 @@ def test_after_kill_9_of_the_master_all_frameworks_return_and_commitments_are_ke
     # An agent with a fixed master address searches for its master again after a time without pings,
     # namely the time for which the agent itself may be silent without losing tasks.
     pings = ("--agent_ping_timeout=5secs", "--max_agent_ping_timeouts=2")
-    with running(tmp_path, 1, *registry, *pings) as cluster:
+    with nothing_running(tmp_path) as cluster:
+        # Otherwise b, which uses no CPUs, would not count in the entitlement to CPUs of a.
+        cluster.start_service(SDRF + PAPERS_FORM)
+        cluster.start_master(*registry, *pings)
+        cluster.start_agents(1)
         asyncio.run(conduct(cluster))
 
 
