@@ -45,6 +45,8 @@ def test_the_container_starts_with_a_configuration_that_is_valid() -> None:
     settings = tomllib.loads((DEPLOY / "container" / "longshare.toml").read_text())
     config = Config.model_validate(settings)
     config.listen.require_protection()
+    operate = (DEPLOY.parent / "docs" / "how-to" / "operate.md").read_text()
+    assert f"docker exec -i -e LONGSHARE_ADDRESS={config.listen.operators} longshare" in operate
 
 
 def test_the_container_is_built_from_existing_files_and_does_not_run_as_root() -> None:

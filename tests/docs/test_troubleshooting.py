@@ -22,7 +22,7 @@ ANSWERS = {
     "no framework is known to the master": wording,
     "no framework is registered in the role": wording,
     "each of its frameworks is disconnected or inactive, or has suppressed offers": wording,
-    "none of its frameworks can be offered anything now": wording,
+    "so it is passed over": wording,
     "cannot get offers:": wording,
     "no agent meets its constraint:": view,
     "one task needs": view,
