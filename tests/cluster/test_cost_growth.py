@@ -53,7 +53,7 @@ Work: TypeAlias = Callable[[], object]
 Case: TypeAlias = Callable[[str, int], Work]
 CASES: dict[str, Case] = {}
 CALLS_FOR_ONE = 25
-"""Largest permitted number of calls for one filter, or for one quota, in an event."""
+"""Largest permitted number of calls for a filter, or for a quota, in an event."""
 
 
 def case(make: Case) -> Case:
@@ -348,7 +348,7 @@ def bag_with_ports(ports: Iterable[int]) -> Resources:
 
 
 def cost_of_an_event(made: MasterSide, offer: Offered) -> int:
-    """Return the cost of an event in which an offer is recovered and made again."""
+    """Return the cost of an event: an offer is recovered and made again."""
     back = contract.RecoverResources(
         framework_id=offer.framework, agent_id=offer.agent, resources=offer.messages
     )
@@ -363,7 +363,7 @@ def cost_of_an_event(made: MasterSide, offer: Offered) -> int:
 def beside(
     total: str, roles: Sequence[str], declined: Callable[[int], Resources], demand: str = ""
 ) -> tuple[MasterSide, Offered]:
-    """Return a cluster in which many roles decline an agent, and the offer of the agent to `f`.
+    """Return a cluster with many roles declining an agent, and the offer of the agent to `f`.
 
     Args:
         total: The agent's resources.
@@ -406,7 +406,7 @@ def test_filters_of_suppressed_roles_cost_other_events_nothing() -> None:
 
 
 def test_filters_of_roles_that_want_offers_cost_other_events_in_proportion() -> None:
-    """Each role declines what its tasks need, but not all ports. Other roles share no filter."""
+    """Each role declines the resources of a task, but not all ports. No roles share a filter."""
 
     def cost(roles: int) -> int:
         total = f"cpus:4;mem:64;ports:[{','.join(f'{port}-{port}' for port in range(1, 202, 2))}]"
@@ -443,7 +443,7 @@ def test_roles_that_declined_all_that_they_may_use_cost_other_events_nothing(
 
 
 def test_roles_that_declined_their_largest_offer_cost_other_events_nothing() -> None:
-    """One task fits on the agent. The filters contain this task, but not all available cpus."""
+    """A single task fits on the agent. The filters contain the task, but not all available cpus."""
 
     def cost(roles: int) -> int:
         bag = parse_total(resources("cpus:3;mem:64"))

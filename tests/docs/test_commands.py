@@ -19,6 +19,7 @@ REASONS = {
     "needs the trace",
     "needs a real Mesos",
     "needs Mesos's sources",
+    "needs the sources of clusterd",
     "takes minutes",
     "shows the form",
 }

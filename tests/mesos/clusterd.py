@@ -1,4 +1,4 @@
-"""Write a Ninja file that builds a master of clusterd, the living fork of Mesos, without gRPC.
+"""Write a Ninja file for a master of clusterd, the living fork of Mesos, without gRPC.
 
     python -m tests.mesos.clusterd SOURCES PROTOBUF BUILD && ninja -C BUILD -j 2
 
@@ -37,13 +37,13 @@ MASTER = re.compile(
     r"|state|v1|version|watcher|zookeeper)/"
     r"|common/(?!command_utils|kernel_version)|slave/(constants|validation)\."
 )
-"""Source files in clusterd's CMakeLists.txt that a master runs."""
+"""Source files of a master, from the CMakeLists.txt of clusterd."""
 
 PROTOBUF = re.compile(
     r"(?!.*(test|mock|plugin))"
     r"((compiler/(cpp/)?|io/|stubs/)?\w+|util/(field_comparator|message_differencer))"
 )
-"""Source files of protobuf 3.5.0 in the master and in its compiler `protoc`."""
+"""Source files of protobuf 3.5.0 in the master and in the compiler `protoc`."""
 
 PRECOMPILED = (
     "mesos/mesos.hpp mesos/resources.hpp mesos/type_utils.hpp mesos/v1/mesos.hpp "
@@ -93,7 +93,7 @@ THIRD = {
     "http_parser.o": "cc -O2 -fPIC -DHTTP_PARSER_STRICT=0 -c http-parser-2.6.2/http_parser.c "
     "-o http_parser.o",
 }
-"""Commands that build the other libraries in clusterd's 3rdparty, by output."""
+"""Commands to build the remaining libraries in clusterd's 3rdparty, by output."""
 
 SHARED = (
     "-lzookeeper_mt -lsasl2 -lsvn_delta-1 -lsvn_diff-1 -lsvn_subr-1 -lapr-1 -lcurl -lssl "
@@ -103,7 +103,7 @@ SHARED = (
 
 
 def prepare(sources: Path, build: Path) -> None:
-    """Unpack and patch 3rdparty, and write the headers that clusterd's CMake would write."""
+    """Unpack and patch 3rdparty, and write the headers of clusterd's CMake."""
     for archive in ARCHIVES:
         folder = build / Path(archive).name
         if folder.exists():
@@ -139,7 +139,7 @@ class NinjaFile:
         self.lines = [RULES.format(flags=flags)]
 
     def add(self, rule: str, output: str, inputs: Iterable[object], **variables: str) -> str:
-        """Add an edge, and return its output."""
+        """Add an edge, and return the output."""
         self.lines.append(f"build {output}: {rule} {' '.join(map(str, inputs))}")
         self.lines += [f"  {name} = {value}" for name, value in variables.items()]
         return output
@@ -227,7 +227,7 @@ def write(sources: Path, protobuf: Path, build: Path) -> None:
         *library,
         "http_parser.o",
     ]
-    # A static glog hides the symbols that the module needs. clusterd's own build has a shared one.
+    # A static glog hides symbols of the module. clusterd's own build has a shared glog.
     bundled = " ".join(
         output for output in THIRD if output.startswith(("ev", "glog", "lev", "re2"))
     )

@@ -59,7 +59,7 @@ def poll_until(bridge: Bridge, done: Callable[[Cycle], bool], seconds: float) ->
 
 
 def holding(bridge: Bridge, cores: Mapping[str, int]) -> bool:
-    """Return whether users hold these numbers of cores."""
+    """Return whether users hold the given numbers of cores."""
     tree = bridge.state.present()
     held = {
         "/".join(path): tree.standing(path).allocation.to_doubles().get("cpus", 0.0)
@@ -89,7 +89,7 @@ def from_jobcomp(
 
 
 def recorded(file: Path) -> Iterable[Held]:
-    """Return the allocations that the file of jobcomp has."""
+    """Return the allocations in the file of jobcomp."""
     held: dict[Start, Held] = {}
     for fields in ended_jobs(file):
         user = fields["UserId"].split("(")[0]

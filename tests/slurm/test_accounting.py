@@ -86,7 +86,7 @@ def bridge_to(
 
 
 def await_forgotten_jobs(slurm: LocalSlurm) -> None:
-    """Wait until slurmctld has forgotten all jobs, which have ended."""
+    """Wait until slurmctld has forgotten all ended jobs."""
     while slurm.run("squeue", "--noheader", "--states=all"):
         time.sleep(0.5)
 

@@ -17,7 +17,7 @@ HALF_LIFE = 20.0
 PHASES = {"games": 18.0, "man": 16.0, "news": 14.0}
 """Seconds from each user's first job to the first job of the next user, or to the end."""
 SETTLING = 4.0
-"""Seconds of a phase that do not count: jobs that run already end first."""
+"""Seconds of a phase without a measurement: running jobs end first."""
 JOB = ("--cpus-per-task=10", "--mem=1000", "--array=0-29")
 SCRIPT = "sleep $((3 + SLURM_ARRAY_TASK_ID % 4))"
 CAPACITY = {"cpus": 160.0, "mem": 240_000.0}
@@ -85,7 +85,7 @@ def pending_tasks(bridge: Bridge, user: str) -> int:
 
 
 def mean_cores(held: Iterable[Held], user: str, first: float, last: float) -> float:
-    """Return the mean number of cores that a user held between two times."""
+    """Return a user's mean number of cores between two times."""
     core_seconds = sum(
         part.amounts["cpus"] * max(min(part.end, last) - max(part.start, first), 0.0)
         for part in held

@@ -143,7 +143,7 @@ def test_jobs_that_slurmctld_forgot_when_it_crashed_count_by_its_records(tmp_pat
 
 
 def shown_numbers(bridge: Bridge, state: str) -> set[int]:
-    """Return the jobs that had a state at the latest poll."""
+    """Return the jobs with a state at the latest poll."""
     return {seen.job.number for seen in bridge.state.seen() if seen.job.state == state}
 
 

@@ -14,7 +14,7 @@ from frameworks.local_slurm.configuration import NodeGroup, SlurmSettings
 from tests.slurm.real import ROOT, bridge_to, reason_to_skip
 
 OURS = USUAL_DIFFERENCE + 500
-"""A site factor as Longshare sets it."""
+"""A site factor of Longshare."""
 
 pytestmark = [
     pytest.mark.slow,

@@ -1,4 +1,4 @@
-"""Text that users of Slurm choose changes no other row, and is read exactly or set aside."""
+"""Text of Slurm's users changes no other row, and is read exactly or set aside."""
 
 import re
 import time
@@ -37,7 +37,7 @@ TOKENS = (
 
 
 def as_slurm_prints(text: str) -> str:
-    """Return a text as the client decodes it, with bytes that are not UTF-8."""
+    """Return a text with invalid UTF-8, as decoded by the client."""
     return text.encode().replace("\xff".encode(), b"\xff").decode(errors="surrogateescape")
 
 
@@ -46,7 +46,7 @@ TEXTS = st.one_of(
     st.text(CHARACTERS, max_size=12),
     st.lists(st.one_of(st.sampled_from(TOKENS), CHARACTERS), max_size=8).map("".join),
 ).map(as_slurm_prints)
-"""Texts that a user of Slurm can choose: any bytes but NUL."""
+"""Texts of users of Slurm: any bytes but NUL."""
 
 
 def job_row(**fields: str) -> str:
@@ -116,7 +116,7 @@ def test_no_account_changes_other_rows_of_sacct(account: str, place: int) -> Non
 
 
 def jobcomp(job: int, user: str, name: str = "x", folder: str = "/", account: str = "") -> str:
-    """Return a record as slurmctld 22.05 to 26.05 writes it."""
+    """Return a record in the form of slurmctld 22.05 to 26.05."""
     return (
         f"JobId={job} UserId={user}(5) GroupId={user}(60) Name={name} JobState=COMPLETED "
         "Partition=main TimeLimit=60 StartTime=1970-01-01T00:01:40 EndTime=1970-01-01T00:02:00 "
@@ -221,10 +221,10 @@ ACCOUNTS = (
     "a|b", "\udcff", "a\nb", f"x|{REST}",
     f"x|{REST}\n{OTHER_USER}\n0:00|900002|900002|||news|y", "a/b", "lab/man", "/" * 1000,
 )  # fmt: skip
-"""Accounts of jobs that hold a core each."""
+"""Accounts of jobs of a core each."""
 FORGED = "x StartTime=1970-01-01T00:00:01 SuspendTime=7 SecsPreSuspend=8 JobId=7 UserId=news(9)"
 NAMES = ("\udcff", "a\nb", FORGED)
-"""Names of jobs that shrink themselves."""
+"""Names of shrinking jobs."""
 needs_slurm = pytest.mark.skipif(
     reason_to_skip(accounting=True) is not None, reason=str(reason_to_skip(accounting=True))
 )
@@ -238,7 +238,7 @@ def bridge_to_tree(slurm: LocalSlurm) -> Bridge:
 
 
 def held(cycle: Cycle) -> dict[str, float]:
-    """Return the cores that each user holds, added over all accounts."""
+    """Return each user's cores, added over all accounts."""
     cores: dict[str, float] = {}
     for path in cycle.tree.users():
         amount = cycle.tree.standing(path).allocation.to_doubles().get("cpus", 0.0)

@@ -1,4 +1,4 @@
-"""Accounts that anybody can invent cost little, and take no entitlements from others."""
+"""Invented accounts cost little, and do not lower the entitlements of real users."""
 
 import math
 from collections.abc import Iterable
@@ -110,7 +110,7 @@ def test_pending_jobs_of_one_user_count_for_a_bounded_number_of_unknown_accounts
     observe(state, 2.0, jobs)
     assert len(state.pending) == MOST_UNKNOWN_ACCOUNTS + 1
     assert len(names(state)) == MOST_UNKNOWN_ACCOUNTS + 1
-    observe(state, 4.0, jobs[300:])  # the others are cancelled: the next ones count
+    observe(state, 4.0, jobs[300:])  # the first jobs are cancelled: the next jobs count
     assert len(state.pending) == MOST_UNKNOWN_ACCOUNTS + 1
     known = Associations(shares={(f"x{number}", ""): 1.0 for number in range(1, 500)})
     state = state_of("account")

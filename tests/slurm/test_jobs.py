@@ -38,7 +38,7 @@ NODE = (
 
 
 def printed(*lines: str) -> str:
-    """Return rows as `SlurmClient.jobs` returns them."""
+    """Return rows in the form of `SlurmClient.jobs`."""
     texts = len(TEXT_COLUMNS)
     ended = (COLUMN_END.join(line.rsplit("|", texts)) for line in lines)
     return "".join(f"{line}{COLUMN_END}\n" for line in ended)

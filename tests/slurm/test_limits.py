@@ -76,7 +76,7 @@ def poll_until_state(bridge: Bridge, state: str, *jobs: int) -> None:
 
 
 def poll_until_reasons(bridge: Bridge, reasons: dict[int, Callable[[str], bool]]) -> list[str]:
-    """Poll until Slurm gives these reasons for pending jobs; return the targets in order."""
+    """Poll until Slurm gives the reasons for pending jobs; return the targets in order."""
 
     def reached(_: object) -> bool:
         shown = {entry.job.number: entry.job.reason for entry in bridge.state.seen()}
@@ -103,7 +103,7 @@ def test_gpus_count_whether_a_job_names_a_model_or_not(slurm: LocalSlurm) -> Non
     ]
     assert bridge.state.present().capacity.to_doubles() == CAPACITY | {"gpus": 4.0}
     assert bridge.state.present().standing(("games",)).share == 0.75
-    # games has held GPUs, so the jobs of man come first, whatever model they name.
+    # games has held GPUs, so the jobs of man come first, for any model of GPU.
     last = slurm.submit("--gres=gpu:2", "--mem=10", user="games", script=LONG)
     named = slurm.submit("--gpus-per-node=a100:2", "--mem=10", user="man", script=LONG)
     plain = slurm.submit("--gres=gpu:2", "--mem=10", user="man", script=LONG)

@@ -38,7 +38,7 @@ def berlin(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def read_sacct(text: str) -> list[Record]:
-    """Read rows that have bars between their columns."""
+    """Read rows with bars between the columns."""
     rows = text.splitlines()
     return read_accounting("".join(f"{row}|\n" for row in rows).replace("|", COLUMN_END))
 

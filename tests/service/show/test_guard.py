@@ -74,7 +74,7 @@ def test_only_requests_for_known_host_names_are_answered(
 
 
 class Transport(asyncio.Transport):
-    """Connection with a record of what was sent, and of its end."""
+    """Connection with a record of sent bytes, and of the connection's end."""
 
     aborted = closed = False
     written = b""

@@ -267,7 +267,7 @@ OVERLAPPING = """return [...document.querySelectorAll('.chart')].flatMap((chart)
     box.top < boxes[one].bottom - 1 && boxes[one].top < box.bottom - 1))
     .map((each) => each.innerText);
 })"""
-"""Script that returns the names in the charts that overlap an earlier name."""
+"""Script for the names in the charts with an overlap with an earlier name."""
 
 
 @pytest.mark.slow
