@@ -131,19 +131,34 @@ def _show(result: "Advice") -> None:
     if not result.decided:
         out.print("This trace does not show whether memory helps.", highlight=False)
         return
-    is_flat = result.flat_to_s >= _FLAT * result.flat_from_s
-    out.print(
-        f"{'The optimum is flat: every' if is_flat else 'Every'} simulated half-life from "
-        f"{duration(result.flat_from_s)} to {duration(result.flat_to_s)} has at least nine tenths "
-        "of this reduction, so choose any half-life between these two.",
-        highlight=False,
-    )
+    out.print(_choice(result), highlight=False)
     if not result.interior:
         out.print(
             "The best half-life is the shortest or longest that was simulated: this workload is "
             "too short to find the best one.",
             highlight=False,
         )
+
+
+def _choice(result: "Advice") -> str:
+    """Return a sentence that names the half-lives to choose from."""
+    from allocator.formatting import duration
+
+    nearly = result.nearly_best_s
+    if len(nearly) == 1:
+        return "No other simulated half-life is nearly as good."
+    if nearly[0] < result.flat_from_s or nearly[-1] > result.flat_to_s:
+        names = [duration(half_life) for half_life in nearly]
+        return (
+            f"Nearly as good are the simulated half-lives {', '.join(names[:-1])} and {names[-1]}; "
+            "choose one of these. The half-lives between them did worse, perhaps by chance."
+        )
+    is_flat = result.flat_to_s >= _FLAT * result.flat_from_s
+    return (
+        f"{'The optimum is flat: every' if is_flat else 'Every'} simulated half-life from "
+        f"{duration(result.flat_from_s)} to {duration(result.flat_to_s)} is nearly as good as the "
+        "best, so choose any half-life between these two."
+    )
 
 
 def _setting(half_life: float) -> str:

@@ -21,7 +21,8 @@ LONGEST = 4.0
 With a longer half-life, commitments hardly decay during the trace.
 """
 FLAT = 0.9
-"""Fraction of the best reduction that counts as nearly best."""
+"""A half-life is nearly best if it has this fraction of the best reduction, and if the best wait is
+at least this fraction of its wait."""
 _DRAWS = 1000
 """Number of bootstrap samples of users."""
 _SEED = 1
@@ -73,9 +74,10 @@ class Advice:
         drf_wait_s: Mean over users of each user's mean wait under DRF, in seconds.
         trials: All trials in order of half-lives.
         best: The trial with the shortest `mean_user_wait_s`.
+        nearly_best_s: All half-lives tried that are nearly best (`FLAT`), in seconds.
         flat_from_s: Shortest of the nearly best half-lives around the best, in seconds.
         flat_to_s: Longest of the nearly best half-lives around the best, in seconds. Every
-            half-life tried in between reaches at least nine tenths of the best reduction.
+            half-life tried in between is nearly best.
         interior: True if half-lives both below and above the best were tried.
         never_started: Number of tasks that fit on no machine, so no half-life serves them.
     """
@@ -83,6 +85,7 @@ class Advice:
     drf_wait_s: float
     trials: tuple[Trial, ...]
     best: Trial
+    nearly_best_s: tuple[float, ...]
     flat_from_s: float
     flat_to_s: float
     interior: bool
@@ -153,8 +156,9 @@ def advise(  # noqa: PLR0913 - options of the search
     grid = [first + (last - first) * step / (coarse - 1) for step in range(coarse)]
     best = min(range(coarse), key=lambda step: mean_wait(grid[step]))
     ends = grid[max(best - 1, 0)], grid[min(best + 1, coarse - 1)]
-    least = FLAT * trials[math.exp(grid[best])].reduction
-    if least <= 0.0 or any(trials[math.exp(end)].reduction < least for end in ends):
+    best_trial = trials[math.exp(grid[best])]
+    flat = all(_is_nearly(best_trial, trials[math.exp(end)]) for end in ends)
+    if best_trial.reduction <= 0.0 or not flat:
         _narrow(mean_wait, *ends, fine)
     ordered = sorted(trials.values(), key=lambda trial: trial.half_life_s)
     return _advice(wait, ordered, outcome.never_started)
@@ -239,21 +243,31 @@ def _resampled(before: NDArray[np.float64], after: NDArray[np.float64]) -> dict[
 def _advice(wait: float, trials: list[Trial], never_started: int) -> Advice:
     best_index = min(range(len(trials)), key=lambda index: trials[index].mean_user_wait_s)
     best = trials[best_index]
-    enough = FLAT * best.reduction
     low = high = best_index
-    while low > 0 and trials[low - 1].reduction >= enough:
+    while low > 0 and _is_nearly(best, trials[low - 1]):
         low -= 1
-    while high < len(trials) - 1 and trials[high + 1].reduction >= enough:
+    while high < len(trials) - 1 and _is_nearly(best, trials[high + 1]):
         high += 1
     return Advice(
         drf_wait_s=wait,
         trials=tuple(trials),
         best=best,
+        nearly_best_s=tuple(trial.half_life_s for trial in trials if _is_nearly(best, trial)),
         flat_from_s=trials[low].half_life_s,
         flat_to_s=trials[high].half_life_s,
         interior=0 < best_index < len(trials) - 1,
         never_started=never_started,
     )
+
+
+def _is_nearly(best: Trial, trial: Trial) -> bool:
+    """Return whether a trial is nearly as good as the best one.
+
+    Near a reduction of 1, nine tenths of the reduction may be a multiple of the wait.
+    """
+    if trial.reduction < FLAT * best.reduction:
+        return False
+    return trial.mean_user_wait_s * FLAT <= best.mean_user_wait_s
 
 
 def _mean(waits: NDArray[np.float64]) -> float:

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from allocator.cli.advise import _choice
 from allocator.simulation import advice, reference
 from allocator.simulation.setting import Setting, capacity_at
 from allocator.simulation.trace import Trace
@@ -64,6 +65,33 @@ def test_confidence_depends_on_the_number_of_users_that_agree() -> None:
     assert wide["low"] < 0.15
     assert wide["high"] > 0.19
     assert advice._resampled(before, rng.permutation(before))["better"] == pytest.approx(50, abs=49)
+
+
+def advised_by(*waits: float) -> advice.Advice:
+    """Return the advice after trials with these mean waits, of 1, 2 and more hours.
+
+    The mean wait under DRF is 100 s.
+    """
+    trials = [
+        advice.Trial(3600.0 * hours, 0.5, wait, 1.0 - wait / 100.0, 0.0, 0.0, 1, 0, 0.1, 0.2, 100.0)
+        for hours, wait in enumerate(waits, 1)
+    ]
+    return advice._advice(100.0, trials, never_started=0)
+
+
+def test_a_half_life_with_twice_the_wait_is_not_nearly_best() -> None:
+    advised = advised_by(19.0, 10.0, 11.0)  # nine tenths of the reduction are 81 %
+    assert advised.nearly_best_s == (7200.0, 10800.0)
+    assert (advised.flat_from_s, advised.flat_to_s) == (7200.0, 10800.0)
+
+
+def test_nearly_best_half_lives_beyond_a_worse_half_life_are_named() -> None:
+    advised = advised_by(89.0, 90.5, 89.2)
+    assert advised.nearly_best_s == (3600.0, 10800.0)
+    assert advised.flat_to_s == 3600.0
+    assert _choice(advised).startswith("Nearly as good are the simulated half-lives 1.0 h and 3.0 h;")
+    assert "from 1.0 h to 3.0 h is nearly as good" in _choice(advised_by(89.0, 89.1, 89.2))
+    assert _choice(advised_by(89.0, 99.0)) == "No other simulated half-life is nearly as good."
 
 
 def test_without_waiting_users_no_change_is_advised() -> None:

@@ -119,7 +119,7 @@ def from_sacct(
     held = []
     for line in output.splitlines():
         user, start, end, resources = line.split("|")
-        if start.isdecimal() and end.isdecimal():
+        if start.isdecimal() and end.isdecimal() and resources:  # else it was never started
             held.append(Held(user, float(start), float(end), _amounts(resources)))
     return commitments(held, joined, capacities, half_life, until)
 

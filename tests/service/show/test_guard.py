@@ -82,7 +82,7 @@ class Transport(asyncio.Transport):
     def abort(self) -> None:
         self.aborted = True
 
-    def write(self, data: bytes | bytearray | memoryview[Any]) -> None:
+    def write(self, data: "bytes | bytearray | memoryview[Any]") -> None:
         self.written += data
 
     def close(self) -> None:
