@@ -95,9 +95,9 @@ def order_jobs(  # noqa: PLR0913 - each is a separate input
 
     Users take turns: each time, the first user in the policy's order gets the next job of its
     queue, and from then on counts as if the job had started. A job counts for its user's later jobs
-    with a common scope: partitions with common nodes, and special resources. So jobs waiting for a
-    GPU, or for other nodes, do not hold back their user's other jobs. A job has a place for each of
-    its scopes, and gets the last of these places.
+    with a common scope: partitions with common nodes, and special resources. A job that waits for a
+    GPU, or for other nodes, therefore does not hold back other jobs of its user. A job has a place
+    for each of its scopes, and gets the last of these places.
 
     Jobs without `is_ready` keep a place, but do not count for ready jobs. Their place is the one
     for the case of all jobs being ready.

@@ -142,7 +142,7 @@ class Allocator:
                     yield
 
     def _may_use(self, agent: Agent, clients: ClientMask) -> ClientMask:
-        """Return the clients, among given ones, that may use an agent and do not decline all of it.
+        """Return the given clients that may use an agent and do not decline the whole agent.
 
         Args:
             agent: An agent with available resources.

@@ -112,8 +112,8 @@ def reaches_limit(quantities: Quantities, limit: Mapping[str, float]) -> bool:
 _LARGE_GROUP = 16
 """Number of clients from which a group is examined by masks, instead of client by client."""
 _MANY_KINDS = 16
-"""Agents with more kinds of free resources are seldom alike. What remains of them is not cached,
-because it would fill the memory: each allocation has a remainder with all these kinds."""
+"""Agents with more kinds of free resources are seldom alike. The cache omits their remainders,
+because each allocation leaves a remainder with all of the kinds, and would fill the memory."""
 _NO_QUOTAS = Headroom({}, {}, Quantities())
 """Headroom of a cluster without quotas; all builders share this object and no builder changes
 it."""
@@ -174,8 +174,8 @@ class OfferBuilder:
         """Return clients that decline all of an agent that they can be allocated.
 
         Their filters need not contain all available resources, because a client is only allocated
-        what its tasks need, and what is reserved for its role. Groups of few clients are left out:
-        `wanted` examines these clients one by one.
+        what its tasks need, and what is reserved for its role. The result omits clients of small
+        groups, because `wanted` examines such clients one by one.
 
         Args:
             agent: The agent that would be offered.
@@ -448,8 +448,8 @@ def _largest_offers(
 def _tasks_part(free: Resources, needs: Collection[str]) -> Resources:
     """Return resources that contain each possible offer to clients with equal needs.
 
-    A scalar resource of a single kind is limited to a whole number of tasks. Otherwise, the tasks
-    that fit may get other parts of a resource after allocations to other clients.
+    A scalar resource of a single kind is limited to a whole number of tasks. Otherwise, an
+    allocation to another client could change the parts of a resource that tasks get.
 
     Args:
         free: The available resources that reservations allow to offer.
