@@ -140,9 +140,11 @@ class Headroom:
         self, quotas: Mapping[str, Quota], consumed: dict[str, Quantities], available: Quantities
     ) -> None:
         self.quotas = quotas
-        self.divisible = not any(quota.capped for quota in quotas.values())
-        """Whether a role may get a part of an agent's resources if quotas forbid all of them
-        (since Mesos 1.9)."""
+        self.separate_limits = not any(quota.capped for quota in quotas.values())
+        """Whether limits are separate from guarantees, as since Mesos 1.9.
+
+        Roles with a quota then also take part in the second stage of a cycle. A role may get a part
+        of an agent's resources if quotas forbid all of them."""
         self._consumed = consumed
         self._available = dict(available.items())
         self._required: dict[str, int] = {}

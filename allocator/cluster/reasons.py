@@ -251,7 +251,7 @@ class Survey:
         framework = ledger.frameworks.get(client.framework)
         if framework is None or client not in ledger.clients:
             return None
-        idle, task = not ledger.clients.held(client), ledger.batch_demand(client)
+        idle, task = not ledger.clients.held(client), ledger.unit_demand(client)
         own_reason = self._own_reason(client, framework)
         if own_reason is not None:
             return Explanation(client, own_reason, idle, task=task)
@@ -382,7 +382,7 @@ class Survey:
             return False
         if self._own_reason(client, framework) is not None:
             return False
-        task = ledger.batch_demand(client)
+        task = ledger.unit_demand(client)
         minimum = framework.min_allocatable.get(client.role, self._rules.min_allocatable)
         needs = _ClientNeeds(client, framework, task, minimum)
         refuses = declining and filters.count(client) > 0
@@ -410,7 +410,7 @@ class Survey:
         role, headroom = needs.client.role, self._headroom
         if headroom is None or any(not (kind.plain and kind.scalar) for kind in total):
             return False
-        if role in headroom.quotas and not headroom.divisible:
+        if role in headroom.quotas and not headroom.separate_limits:
             return not any(total.scalars[name] for name in headroom.missing(role))
         limits = {name: headroom.remaining_limit(top_level(role), name) for name in total.scalars}
         if needs.task is None:
@@ -428,7 +428,7 @@ class Survey:
         """
         if self._smallest is None:
             ledger = self._cluster.ledger
-            tasks = map(ledger.batch_demand, ledger.clients.wanting_offers)
+            tasks = map(ledger.unit_demand, ledger.clients.wanting_offers)
             distinct = {frozenset(demand.items()) for demand in tasks if demand is not None}
             self._smallest = [Quantities(dict(amounts)) for amounts in distinct]
         return any(task.contains(demand) and demand != task for demand in self._smallest)
@@ -545,13 +545,13 @@ class Survey:
         if role in quotas:
             if any(offer.scalars[name] for name in headroom.missing(role)):
                 return False
-            if not headroom.divisible:
+            if not headroom.separate_limits:
                 return True  # in Mesos 1.8, the guarantee is the limit
         if needs.task is not None:
             return not headroom.admits(role, needs.task)
         if headroom.admits(role, offer.scalars):
             return False
-        return not headroom.divisible or not headroom.within(role, offer)
+        return not headroom.separate_limits or not headroom.within(role, offer)
 
 
 def _max_tasks(available: Resources, task: Quantities) -> int:

@@ -15,7 +15,7 @@ from allocator.cluster.frameworks.role_places import LimitedPlaces
 from allocator.cluster.input.errors import InvalidEvent
 from allocator.cluster.input.limits import Limits
 from allocator.cluster.input.quarantine import Quarantine
-from allocator.cluster.offers.filters import OfferFilters
+from allocator.cluster.offers.offer_filters import OfferFilters
 from allocator.contract import allocator_pb2 as contract
 from allocator.fairness.metering import Meter
 
@@ -71,12 +71,12 @@ class AllocationCandidates:
         self._due: dict[str, None] | None = {}
         """The agents that are due; None if all changed agents are."""
 
-    def mark_dirty(self, agent: str) -> None:
+    def mark_changed(self, agent: str) -> None:
         """Mark an agent as changed: a cycle examines the agent once the agent is due."""
         if self._all_agents is None:
             self._changed[agent] = None
 
-    def mark_all_dirty(self, agents: Mapping[str, Agent]) -> None:
+    def mark_all_changed(self, agents: Mapping[str, Agent]) -> None:
         """Mark all agents as changed. O(1).
 
         Args:
@@ -95,7 +95,7 @@ class AllocationCandidates:
         self._due = None
 
     @property
-    def due(self) -> bool:
+    def any_due(self) -> bool:
         """Whether at least one agent is due and a cycle must run."""
         return self._due is None or bool(self._due)
 
@@ -275,7 +275,7 @@ class Cluster:
     def forget(self, client: Client) -> None:
         """Delete the holds, filters and learned demand of a client that gets no more offers."""
         for agent in self.holds.forget(client):
-            self.mark_dirty(agent)
+            self.mark_hold_ended(agent)
         self.filters.forget(client)
         self.demands.forget(client)
 
@@ -284,19 +284,19 @@ class Cluster:
 
         If freed resources are offered immediately, the agent is also marked as due.
         """
-        self.candidates.mark_dirty(agent_id)
+        self.candidates.mark_changed(agent_id)
         if self.offers_freed_at_once:
             self.candidates.schedule(agent_id)
 
-    def mark_dirty(self, agent_id: str | None) -> None:
+    def mark_hold_ended(self, agent_id: str | None) -> None:
         """Mark an agent as changed because its backfill hold has ended.
 
         Args:
             agent_id: The agent's ID; None and IDs of unknown agents are ignored.
         """
         if agent_id in self.ledger.agents:
-            self.candidates.mark_dirty(agent_id)
+            self.candidates.mark_changed(agent_id)
 
-    def mark_all_dirty(self) -> None:
+    def mark_all_changed(self) -> None:
         """Mark all agents as changed, because a client may now accept more offers than before."""
-        self.candidates.mark_all_dirty(self.ledger.agents)
+        self.candidates.mark_all_changed(self.ledger.agents)

@@ -103,7 +103,7 @@ class OneByOne(Allocator):
         if self._quotas:
             for agent in open_agents:
                 if agent.available:
-                    self._cluster.candidates.mark_dirty(agent.id)
+                    self._cluster.candidates.mark_changed(agent.id)
         for framework, parts in self._made.items():
             offers = decisions.offers.add(framework_id=framework)
             for (name, role), give in parts.items():
@@ -153,7 +153,7 @@ class OneByOne(Allocator):
             if client.role in self._quotas and self._quota.guarantee_is_limit:
                 continue
             usable = self._usable(agent, client)
-            demand = self._ledger.batch_demand(client)
+            demand = self._ledger.unit_demand(client)
             if usable is not None and demand is not None:
                 task = self._task(client.role, usable, demand)
                 if client not in tasks:

@@ -14,7 +14,7 @@ from typing_extensions import override
 from allocator.cluster.agents.agent import Agent
 from allocator.cluster.allocation import Allocator
 from allocator.cluster.allocation.bulk_allocation import BulkAllocator, BulkPlan
-from allocator.cluster.allocation.sorter_view import SorterView
+from allocator.cluster.allocation.client_order import CycleSorters
 from allocator.cluster.engine import Engine
 from allocator.cluster.engine.allocation_cycle import AllocationCycle
 from allocator.cluster.frameworks.framework import Client
@@ -122,7 +122,7 @@ def one_by_one(
                 for _ in range(stage.given.total()):
                     ordered = order(clients.users, at_first=at_first)
                     client = next(candidate for candidate in ordered if candidate in stage.each)
-                    gift = SorterView(clients)
+                    gift = CycleSorters(clients)
                     gift.allocate(client, stage.each[client], 1)
                     gift.commit()
                     given[-1][client] += 1
@@ -151,7 +151,7 @@ def test_a_lookup_of_the_next_client_by_name_equals_a_walk_in_order(seed: int) -
     made, snapshot = world(Random(seed))
     decided = []
     for few in (0, 1 << 40):
-        with patch("allocator.cluster.allocation.sorter_view._FEW", few):
+        with patch("allocator.cluster.allocation.client_order._FEW", few):
             decisions = Engine(made).restore(OPTIONS, snapshot)
         decided.append(decisions.SerializeToString(deterministic=True))
     assert decided[0] == decided[1]

@@ -96,7 +96,7 @@ class World:
             free = [agent for agent in AGENTS if holds.on(agent) is None]
             if before == "nothing" or holds.full or len(free) < 3:
                 continue
-            task = self.cluster.ledger.batch_demand(client)
+            task = self.cluster.ledger.unit_demand(client)
             assert task is not None
             holds.begin(client, free[0], task, self.cluster.now_ns, self.cluster.now_ns)
             if before != "has":
@@ -138,7 +138,7 @@ class World:
         return iter(sorted(self.clients, key=lambda client: got[client]))
 
     def give(self, client: Client, task: Quantities) -> None:
-        assert task == self.cluster.ledger.batch_demand(client)
+        assert task == self.cluster.ledger.unit_demand(client)
         self.given.append(client)
 
 
@@ -186,7 +186,7 @@ class Plainly:
                 break
 
     def task(self, client: Client) -> Quantities:
-        task = self.world.cluster.ledger.batch_demand(client)
+        task = self.world.cluster.ledger.unit_demand(client)
         assert task is not None
         return task
 

@@ -121,7 +121,7 @@ def test_the_index_after_each_message_equals_a_new_index(
                 for default in ((), (Quantities.parse("cpus:2"), Quantities.parse("mem:10"))):
                     expected = unreached(index, capacity, default)
                     assert index.unreached(capacity, default) == expected
-        compared += bool(index.candidates)
+        compared += bool(index.wanting)
 
     monkeypatch.setattr(ClientIndex, "update_in_steps", checked)
     chance, master = Random(seed), MasterSide("sdrf", {"half_life": 60.0})

@@ -12,7 +12,7 @@ import pytest
 
 from allocator.cluster.engine import Engine
 from allocator.cluster.frameworks.framework import Client
-from allocator.cluster.offers.filters import OfferFilters
+from allocator.cluster.offers.offer_filters import OfferFilters
 from allocator.cluster.resources import Resources, parse_total
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos

@@ -22,20 +22,20 @@ def test_the_largest_agent_is_the_largest_of_the_present_agents() -> None:
     one_cpu, five = Quantities.parse("cpus:1"), Quantities.parse("cpus:5")
     for agent in (small, large, large):
         floor.put(agent)
-    assert (floor.batch_size(one_cpu), floor.beyond(five)) == (4, "")
+    assert (floor.unit_size(one_cpu), floor.beyond(five)) == (4, "")
     floor.discard(large)
-    assert (floor.batch_size(one_cpu), floor.beyond(five)) == (4, ""), (
+    assert (floor.unit_size(one_cpu), floor.beyond(five)) == (4, ""), (
         "another agent of that size remains"
     )
     floor.discard(large)
-    assert floor.batch_size(one_cpu) == 1
+    assert floor.unit_size(one_cpu) == 1
     assert floor.beyond(five) == "cpus:5, and no agent has more than 4"
 
 
 def test_tasks_of_a_resource_that_no_agent_has_count_singly() -> None:
     floor = DemandFloor(0.25)
     floor.put(Quantities.parse("cpus:16"))
-    assert floor.batch_size(Quantities.parse("gpus:1")) == 1
+    assert floor.unit_size(Quantities.parse("gpus:1")) == 1
 
 
 def test_an_agent_with_a_thousandth_of_a_resource_has_that_resource() -> None:

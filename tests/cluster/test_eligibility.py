@@ -13,12 +13,12 @@ from allocator.cluster.agents.agent import Agent
 from allocator.cluster.allocation import Allocator
 from allocator.cluster.allocation.bulk_allocation import Eligibility
 from allocator.cluster.allocation.client_index import ClientIndex
-from allocator.cluster.allocation.progressive_filling import ClientTask
-from allocator.cluster.allocation.sorter_view import (
+from allocator.cluster.allocation.client_order import (
+    ClientOrder,
+    CycleSorters,
     LocalSorterSnapshot,
-    RoleTreeIterator,
-    SorterView,
 )
+from allocator.cluster.allocation.progressive_filling import ClientTask
 from allocator.cluster.engine import Engine
 from allocator.cluster.engine.allocation_cycle import AllocationCycle
 from allocator.cluster.frameworks.framework import Client
@@ -76,26 +76,26 @@ def test_sets_of_eligible_clients_equal_separate_questions() -> None:
         cluster, chance = known(seed), Random(seed)
         ledger = cluster.ledger
         cluster.filters.slot(Client("a", "gone"))  # The first bit belongs to a removed client.
-        wanting = ClientIndex(ledger, cluster.filters)
-        wanting.update()
+        index = ClientIndex(ledger, cluster.filters)
+        index.update()
         clients = list(ledger.clients.wanting_offers)
-        tasks = {client: ledger.batch_demand(client) for client in clients}
+        tasks = {client: ledger.unit_demand(client) for client in clients}
 
-        def among(mask: int, wanting: ClientIndex = wanting) -> set[Client]:
-            assert not mask & ~wanting.candidates
-            return {client for bit, client in wanting.client.items() if mask & bit}
+        def among(mask: int, index: ClientIndex = index) -> set[Client]:
+            assert not mask & ~index.wanting
+            return {client for bit, client in index.client.items() if mask & bit}
 
-        assert wanting.candidates == sum(wanting.client)
-        assert among(wanting.candidates) == set(clients) == set(wanting.bit)
-        assert among(wanting.unknown_demand) == {
+        assert index.wanting == sum(index.client)
+        assert among(index.wanting) == set(clients) == set(index.bit)
+        assert among(index.unknown_demand) == {
             client for client in clients if tasks[client] is None
         }
         for agent in ledger.agents:
             off = {client for client in clients if not ledger.admits(client, agent)}
-            assert among(wanting.excluded_from(agent)) == off
+            assert among(index.excluded_from(agent)) == off
         for guaranteed in ((), ("a",), ("a", "a/b")):
             rest = {client for client in clients if client.role not in guaranteed}
-            assert among(wanting.unguaranteed(guaranteed)) == rest
+            assert among(index.without_roles(guaranteed)) == rest
         needs = [task for task in tasks.values() if task is not None]
         for _ in range(5):
             room = dict(chance.choice(ROOMS))
@@ -106,16 +106,16 @@ def test_sets_of_eligible_clients_equal_separate_questions() -> None:
                 for client, task in tasks.items()
                 if task and all(room.get(name, 0) >= much for name, much in task.items())
             }
-            assert among(wanting.fitting(room)) == fitting
+            assert among(index.fitting(room)) == fitting
             pairs = [need + second_need for need in needs for second_need in needs]
             two = any(all(room.get(n, 0) >= much for n, much in pair.items()) for pair in pairs)
-            assert wanting.room_for_two(room) or not two
+            assert index.room_for_two(room) or not two
         plenty = dict.fromkeys(("cpus", "mem", "disk"), 10**9)
         for name in plenty:
             least = min((task[name] for task in needs), default=0)
             if least:
-                assert wanting.room_for_two({**plenty, name: 2 * least})
-                assert not wanting.room_for_two({**plenty, name: 2 * least - 1})
+                assert index.room_for_two({**plenty, name: 2 * least})
+                assert not index.room_for_two({**plenty, name: 2 * least - 1})
 
 
 def test_the_next_client_in_a_cycle_is_the_next_after_immediate_booking() -> None:
@@ -123,19 +123,19 @@ def test_the_next_client_in_a_cycle_is_the_next_after_immediate_booking() -> Non
         chance = Random(seed)
         within, plain = known(seed), known(seed).ledger.clients
         clients = within.ledger.clients
-        order, wanting = SorterView(clients), ClientIndex(within.ledger, within.filters)
-        wanting.update()
-        walk = RoleTreeIterator(clients, order, wanting)
+        sorters, index = CycleSorters(clients), ClientIndex(within.ledger, within.filters)
+        index.update()
+        order = ClientOrder(clients, sorters, index)
         agent = next(iter(within.ledger.agents.values()))
         for _ in range(8):
-            if not wanting.candidates:
+            if not index.wanting:
                 break
-            client = chance.choice(list(wanting.bit))
+            client = chance.choice(list(index.bit))
             gift = Quantities({"cpus": chance.choice([1, 500]), "mem": chance.choice([0, 9000])})
-            order.allocate(client, gift, 1)
+            sorters.allocate(client, gift, 1)
             plain.allocate(client, gift)
-            assert list(walk.clients(agent, wanting.candidates)) == list(next_first(plain.users))
-        order.commit()
+            assert list(order.clients(agent, index.wanting)) == list(next_first(plain.users))
+        sorters.commit()
         assert clients.users.standings() == plain.users.standings()
         for client in clients:
             user, plain_node = clients.node(client), plain.node(client)
@@ -192,7 +192,7 @@ def test_a_client_that_declined_parts_gets_more_than_it_declined_on_half_its_age
             if chance.random() < 0.9
         }
         may = [chance.choice([everybody, chance.randrange(everybody + 1)]) for _ in agents]
-        wanting: Any = SimpleNamespace(
+        index: Any = SimpleNamespace(
             bit=bit, client={mask: client for client, mask in bit.items()}, unknown_demand=unknown
         )
         books: Any = SimpleNamespace(
@@ -217,7 +217,7 @@ def test_a_client_that_declined_parts_gets_more_than_it_declined_on_half_its_age
                 raised[client] = task, most
                 for place, number in needed.items():
                     expected[place] |= bit[client] * (number <= most)
-        taking = Eligibility(Refused(refused), books, wanting)  # type: ignore[arg-type]
+        taking = Eligibility(Refused(refused), books, index)  # type: ignore[arg-type]
         assert run_to_completion(taking.find_eligible(agents, may, fewest)) == expected
         assert fewest == raised
 
@@ -240,8 +240,8 @@ def test_on_a_machine_clients_without_an_allocation_there_come_first_then_by_sha
         held["c"] = Quantities({"ports": 1000})  # Ports do not count in the share.
         local = LocalSorterSnapshot(SorterSnapshot(pool), pool, machine, held)
         assert list(local) == list(pool.order_on(machine, held))
-        order = list(local)
-        assert sorted(order, key=lambda user: local.sort_key(user).position) == order
+        sorters = list(local)
+        assert sorted(sorters, key=lambda user: local.sort_key(user).position) == sorters
         added = Quantities({"mem": 50_000})
         for user in "abcde":
             then = LocalSorterSnapshot(

@@ -7,7 +7,7 @@ from unittest import mock
 
 import pytest
 
-from allocator.cluster.offers import filters
+from allocator.cluster.offers import offer_filters
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
 from allocator.fairness.quantities import Quantities
@@ -225,7 +225,7 @@ def test_left_roles_and_removed_agents_of_a_framework_leave_no_memory_behind(
         guarantees = contract.Quantities(amounts={"cpus": 1.0})
         master.send(contract.UpdateQuota(role="b", guarantees=guarantees))
     sizes = []
-    with mock.patch.object(filters, "_MANY", 0):
+    with mock.patch.object(offer_filters, "_MANY", 0):
         for number in range(8):
             change_roles(master, number)
             sizes.append(things(master.engine))

@@ -9,9 +9,9 @@ from allocator.cluster.allocation.progressive_filling import (
     CapacityBudget,
     ClientNode,
     ClientTask,
+    InnerNode,
     Name,
     Node,
-    RoleNode,
 )
 from allocator.cluster.frameworks.framework import Client
 from allocator.fairness.quantities import Quantities
@@ -133,14 +133,14 @@ def grown(chance: Random, name: str, depth: int, special: float) -> tuple[Plain,
     )
     order = sorted(both, key=lambda pair: pool.sort_key(pair[0].name).position)
     members = iter([(plain.name, node) for plain, node in order])
-    return Plain(name, None, pool, [plain for plain, _node in both]), RoleNode(members, pool)
+    return Plain(name, None, pool, [plain for plain, _node in both]), InnerNode(members, pool)
 
 
-def drawn(seed: int) -> tuple[Plain, RoleNode[str], Random]:
+def drawn(seed: int) -> tuple[Plain, InnerNode[str], Random]:
     chance = Random(seed)
     while True:
         plain, node = grown(chance, "u", 3, chance.choice([0.0, 0.0, 0.1]))
-        if isinstance(node, RoleNode):
+        if isinstance(node, InnerNode):
             return plain, node, chance
 
 
@@ -179,7 +179,7 @@ def test_a_task_that_lacks_a_thousandth_is_not_allocated(name: Name) -> None:
     task = ClientTask({name: 100}, Quantities({"cpus": 100}))
     for amount, number in ((99, 0), (100, 1), (199, 1), (200, 2)):
         pool = Pool({"u": 1.0}, {"u": Quantities()}, {"u": 1}, 0.0)
-        tree = RoleNode(iter([("u", ClientNode(Client("r", "u"), task))]), pool)
+        tree = InnerNode(iter([("u", ClientNode(Client("r", "u"), task))]), pool)
         assert tree.fill(CapacityBudget([(name, amount)], unasked)).number == number
         assert (
             ClientNode(Client("r", "u"), task)

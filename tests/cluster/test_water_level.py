@@ -9,8 +9,8 @@ from allocator.cluster.allocation.progressive_filling import (
     CapacityBudget,
     ClientNode,
     ClientTask,
+    InnerNode,
     Node,
-    RoleNode,
     Trajectory,
     find_water_level,
 )
@@ -84,7 +84,7 @@ def test_the_predicted_water_level_is_that_of_an_allocation_task_by_task(
     seed: int, *, bent: bool
 ) -> None:
     lines, leaves = world(seed, 20, bent=bent)
-    portion = RoleNode(iter(leaves), lines).fill(CapacityBudget([("", ALL)], lambda _name: 0))
+    portion = InnerNode(iter(leaves), lines).fill(CapacityBudget([("", ALL)], lambda _name: 0))
     given = {int(leaf.client.framework[1:]): number for leaf, number in portion.counts.items()}
     assert given == one_by_one(lines, leaves)
 
@@ -93,7 +93,7 @@ def test_the_prediction_asks_few_questions_for_each_receiving_client() -> None:
     lines, leaves = world(1, 400, bent=False)
     lines.asked = 0
     run_to_completion(
-        RoleNode(iter(leaves), lines).fill_in_steps(CapacityBudget([("", ALL)], lambda _name: 0))
+        InnerNode(iter(leaves), lines).fill_in_steps(CapacityBudget([("", ALL)], lambda _name: 0))
     )
     assert lines.asked <= 9 * 400
 
@@ -103,9 +103,9 @@ def test_clients_below_the_water_level_are_counted_in_few_steps() -> None:
     lines, leaves = world(1, 100, bent=False)
     orders = [lines]
 
-    def branch(members: list[tuple[int, Node]]) -> RoleNode[int]:
+    def branch(members: list[tuple[int, Node]]) -> InnerNode[int]:
         orders.append(Lines([Quantities() for _ in range(100)]))
-        return RoleNode(iter(members), orders[-1])
+        return InnerNode(iter(members), orders[-1])
 
     nodes: list[tuple[int, Node]] = [*leaves]
     for fan in (4, 5, 5):
@@ -114,7 +114,7 @@ def test_clients_below_the_water_level_are_counted_in_few_steps() -> None:
             for place, begin in enumerate(range(0, len(nodes), fan))
         ]
     [(_, top)] = nodes
-    assert isinstance(top, RoleNode)
+    assert isinstance(top, InnerNode)
     before = longest = 0
     for _ in top.fill_in_steps(CapacityBudget([("", ALL)], lambda _name: 0)):
         asked = sum(order.asked for order in orders)

@@ -22,7 +22,7 @@ from allocator.cluster.calls import frameworks
 from allocator.cluster.frameworks import subscription
 from allocator.cluster.input.errors import InvalidEvent
 from allocator.cluster.input.limits import Limits
-from allocator.cluster.offers.filters import OfferFilters
+from allocator.cluster.offers.offer_filters import OfferFilters
 from allocator.cluster.quota import Headroom
 from allocator.cluster.resources import Kind, Resources
 from allocator.cluster.users import Users
@@ -222,16 +222,16 @@ def _pauses_outlast_failures() -> AbstractContextManager[object]:
 @contextmanager
 def _tasks_are_given_one_by_one() -> Iterator[None]:
     """Progressive filling takes strides of a single task, for any number of tasks."""
-    fill = progressive_filling.RoleNode.fill_in_steps
+    fill = progressive_filling.InnerNode.fill_in_steps
 
     def one_by_one(
-        branch: progressive_filling.RoleNode[Any], budget: Budget, _stride: int = 0
+        branch: progressive_filling.InnerNode[Any], budget: Budget, _stride: int = 0
     ) -> Cooperative[TaskBatch]:
         return fill(branch, budget, 1)
 
     with (
         mock.patch.object(progressive_filling, "_MAX_TASKS", 1),
-        mock.patch.object(progressive_filling.RoleNode, "fill_in_steps", one_by_one),
+        mock.patch.object(progressive_filling.InnerNode, "fill_in_steps", one_by_one),
     ):
         yield
 

@@ -11,7 +11,7 @@ from allocator.cluster.agents.used_resources import AssumedUsage, UsedResources
 from allocator.cluster.frameworks.clients import Clients
 from allocator.cluster.frameworks.demands import Demands
 from allocator.cluster.frameworks.framework import Client, Framework
-from allocator.cluster.offers.exclusions import Exclusions
+from allocator.cluster.offers.offer_constraints import Exclusions
 from allocator.cluster.quota import Quotas
 from allocator.cluster.resources import NOTHING, Resources
 from allocator.cluster.users import UserTask
@@ -233,18 +233,19 @@ class Ledger:
             self.exclusions.excludes(client, agent)
         )
 
-    def batch_demand(self, client: Client) -> Quantities | None:
-        """Return the resources of one task batch of a client; None if its demand is unknown.
+    def unit_demand(self, client: Client) -> Quantities | None:
+        """Return the resources of one unit of a client's tasks; None if its demand is unknown.
 
-        A batch is the unit of allocation: one task, or several tasks below the demand floor.
+        A unit is what a client is allocated at a time: one task, or several tasks that reach the
+        demand floor together (`limits.smallest_demand`).
         """
         demand = self._demands.of(client, self.frameworks[client.framework])
-        return demand.times(self.floor.batch_size(demand)) if demand else None
+        return demand.times(self.floor.unit_size(demand)) if demand else None
 
-    def batch_size(self, client: Client) -> int:
-        """Return the number of a client's tasks in one batch; 1 if its demand is unknown."""
+    def unit_size(self, client: Client) -> int:
+        """Return the number of a client's tasks in one unit; 1 if its demand is unknown."""
         demand = self._demands.of(client, self.frameworks[client.framework])
-        return self.floor.batch_size(demand) if demand else 1
+        return self.floor.unit_size(demand) if demand else 1
 
     def allocate(
         self, agent: Agent, client: Client, resources: Resources, free: Resources | None

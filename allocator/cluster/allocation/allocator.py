@@ -1,10 +1,11 @@
-"""The allocation cycle: the agents visited, their stages, and the resulting offers.
+"""The work of one allocation cycle: the agents visited, their stages, and the resulting offers.
 
-A cycle visits the allocation candidates in a random order. If there are quotas, the first stage
+`AllocationCycle` in `allocator.cluster.engine` decides when a cycle runs. The cycle visits the
+allocation candidates in a random order. If there are quotas, the first stage
 serves unmet guarantees (`QuotaStage`). The second stage allocates fair shares: agent by agent
 (`FairShareStage`), or in groups of many identical agents at once (`BulkAllocator`). All stages
 record allocations in an `OfferBuilder`, which makes the offers. Clients are visited in the order of
-a `SorterView`.
+`CycleSorters`.
 """
 
 from collections.abc import Sequence
@@ -13,10 +14,10 @@ from typing import ClassVar
 from allocator.cluster.agents.agent import Agent
 from allocator.cluster.allocation.bulk_allocation import BulkAllocator
 from allocator.cluster.allocation.client_index import ClientIndex, ClientMask
+from allocator.cluster.allocation.client_order import ClientOrder, CycleSorters
 from allocator.cluster.allocation.fair_share_stage import FairShareStage
 from allocator.cluster.allocation.offer_builder import OfferBuilder, OutstandingOfferLimit
 from allocator.cluster.allocation.quota_stage import QuotaStage
-from allocator.cluster.allocation.sorter_view import RoleTreeIterator, SorterView
 from allocator.cluster.backfill.choosing import choose, fits
 from allocator.cluster.state import Cluster
 from allocator.compilation import mypyc_attr
@@ -60,22 +61,22 @@ class Allocator:
         yield from index.update_in_steps()
         limit = OutstandingOfferLimit(self._cluster, index)
         builder = OfferBuilder(self._cluster, limit)
-        roles = RoleTreeIterator(self._ledger.clients, builder.sorter, index)
+        order = ClientOrder(self._ledger.clients, builder.sorters, index)
         quotas = self._ledger.quotas
         if quotas:
-            quota_stage = QuotaStage(builder, index, roles)
+            quota_stage = QuotaStage(builder, index, order)
             for agent in open_agents:
                 quota_stage.serve(
                     agent, limit.without(self._may_use(agent, quota_stage.guaranteed))
                 )
                 yield
-        yield from self._fair_shares(open_agents, builder, index, roles, limit)
-        builder.sorter.commit()
+        yield from self._fair_shares(open_agents, builder, index, order, limit)
+        builder.sorters.commit()
         # Resources that were withheld in this cycle may be available in the next one.
         if quotas or limit.excluded_any:
             for agent in open_agents:
                 if agent.available:
-                    self._cluster.candidates.mark_dirty(agent.id)
+                    self._cluster.candidates.mark_changed(agent.id)
         return (yield from builder.write_offers(decisions))
 
     def hold_back(self) -> None:
@@ -89,13 +90,13 @@ class Allocator:
             return
         index = self._index
         index.update()
-        sorter = SorterView(self._ledger.clients)  # a separate view that is never committed
-        roles = RoleTreeIterator(self._ledger.clients, sorter, index)
-        known, first_agent = index.candidates & ~index.unknown_demand, next(iter(agents.values()))
+        sorters = CycleSorters(self._ledger.clients)  # a separate copy that is never committed
+        order = ClientOrder(self._ledger.clients, sorters, index)
+        known, first_agent = index.wanting & ~index.unknown_demand, next(iter(agents.values()))
         choose(
             self._cluster,
-            lambda: roles.clients(first_agent, known),
-            lambda client, task: sorter.allocate(client, task, 1),
+            lambda: order.clients(first_agent, known),
+            lambda client, task: sorters.allocate(client, task, 1),
         )
 
     def _fair_shares(
@@ -103,7 +104,7 @@ class Allocator:
         agents: Sequence[Agent],
         builder: OfferBuilder,
         index: ClientIndex,
-        roles: RoleTreeIterator,
+        order: ClientOrder,
         limit: OutstandingOfferLimit,
     ) -> Cooperative[None]:
         """Run the second stage of a cycle: allocate agents by fair share, singly or in groups.
@@ -112,31 +113,32 @@ class Allocator:
             agents: The agents to allocate, in the order to visit.
             builder: Records the allocations and collects the offers.
             index: The clients that want offers, as client masks.
-            roles: Iterates over the clients in sorter order.
+            order: Iterates over the clients in sorter order.
             limit: Excludes frameworks with too many outstanding offers.
         """
-        quotas, fair_shares = self._ledger.quotas, FairShareStage(builder, index, roles)
-        guaranteed = () if builder.headroom.divisible else [role for role, _ in quotas.items()]
-        shared = index.unguaranteed(guaranteed)
+        quotas, fair_shares = self._ledger.quotas, FairShareStage(builder, index, order)
+        separate = builder.headroom.separate_limits
+        served = () if separate else [role for role, _ in quotas.items()]
+        sharing = index.without_roles(served)
 
-        if not self._bulk_allowed(agents, roles):
+        if not self._bulk_allowed(agents, order):
             for number, agent in enumerate(agents):
-                allowed = limit.without(self._may_use(agent, shared))
+                allowed = limit.without(self._may_use(agent, sharing))
                 if allowed:
                     if number:
                         yield
                     fair_shares.serve(agent, self._apply_hold(agent, allowed, index, fair_shares))
             return
-        bulk = self.bulk_allocator(self._filters, builder, index, roles, limit)
+        bulk = self.bulk_allocator(self._filters, builder, index, order, limit)
         bulk_threshold = self._cluster.whole_from
         groups = bulk.group_agents(
-            agents, lambda agent: self._may_use(agent, shared), bulk_threshold
+            agents, lambda agent: self._may_use(agent, sharing), bulk_threshold
         )
         for group in (yield from groups):
             is_bulk = len(group.agents) >= bulk_threshold
             placements = (yield from bulk.allocate_group(group)) if is_bulk else {}
-            for agent, eligible in zip(group.agents, group.eligible, strict=True):
-                allowed, tasks = limit.without(eligible), placements.get(agent.id, ())
+            for agent, may_use in zip(group.agents, group.may_use, strict=True):
+                allowed, tasks = limit.without(may_use), placements.get(agent.id, ())
                 if allowed or tasks:
                     fair_shares.serve(agent, allowed, tasks)
                     yield
@@ -151,27 +153,27 @@ class Allocator:
         allowed = clients & ~self._index.excluded_from(agent.id)
         return allowed & ~self._filters.declining_clients(agent.id, agent.available, allowed)
 
-    def _bulk_allowed(self, agents: Sequence[Agent], roles: RoleTreeIterator) -> bool:
+    def _bulk_allowed(self, agents: Sequence[Agent], order: ClientOrder) -> bool:
         """Return whether a cycle over these agents may use bulk allocation.
 
-        Bulk allocation needs many agents, no quotas, and a policy whose sorter order is the same on
-        every agent.
+        Bulk allocation needs many agents, no quotas, no backfill holds, and a policy whose sorter
+        order is the same on every agent.
         """
         enough = 0 < self._cluster.whole_from <= len(agents)
-        return enough and not (self._ledger.quotas or self._holds.enabled or roles.per_machine)
+        return enough and not (self._ledger.quotas or self._holds.enabled or order.per_machine)
 
     def _apply_hold(
-        self, agent: Agent, eligible: ClientMask, index: ClientIndex, fair_shares: FairShareStage
+        self, agent: Agent, allowed: ClientMask, index: ClientIndex, fair_shares: FairShareStage
     ) -> ClientMask:
         """Allocate an agent first to the client of its backfill hold, if that client's task fits.
 
-        Without a hold, the method returns `eligible`. While the held task does not fit, only
+        Without a hold, the method returns `allowed`. While the held task does not fit, only
         clients with short tasks may use the agent. A task is short if it is estimated to end before
         the agent is ready for the held task.
 
         Args:
             agent: The agent to allocate.
-            eligible: Clients that could be allocated the agent if there were no hold.
+            allowed: Clients that could be allocated the agent if there were no hold.
             index: The clients that want offers, as client masks.
             fair_shares: Allocates the held task.
 
@@ -180,9 +182,9 @@ class Allocator:
         """
         hold = self._holds.on(agent.id)
         if hold is None:
-            return eligible
+            return allowed
         bit = index.bit.get(hold.client, 0)
-        if not bit & eligible:
+        if not bit & allowed:
             self._holds.drop(hold)
         elif fits(agent, hold.task):
             fair_shares.serve(agent, bit)
@@ -192,8 +194,8 @@ class Allocator:
             ended = {
                 name for name, length in self._holds.runtime_estimates.known() if length <= wait_ns
             }
-            return eligible & sum(index.by_framework.get(name, 0) for name in ended)
-        return eligible
+            return allowed & sum(index.by_framework.get(name, 0) for name in ended)
+        return allowed
 
     def _open_agents(self, agents: Sequence[Agent]) -> Cooperative[list[Agent]]:
         """Return the agents, in the given order, that have free resources and are not withheld."""

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Self, TypeAlias
 
 from allocator.cluster.agents.agent import Agent
 from allocator.cluster.allocation.client_index import ClientIndex, ClientMask, ones
+from allocator.cluster.allocation.client_order import ClientOrder
 from allocator.cluster.allocation.fair_share_stage import PlacedTasks, task_of
 from allocator.cluster.allocation.offer_builder import OfferBuilder, OutstandingOfferLimit
 from allocator.cluster.allocation.progressive_filling import (
@@ -31,9 +32,8 @@ from allocator.cluster.allocation.progressive_filling import (
     ClientTask,
     Needs,
 )
-from allocator.cluster.allocation.sorter_view import RoleTreeIterator
 from allocator.cluster.frameworks.framework import Client
-from allocator.cluster.offers.filters import OfferFilters
+from allocator.cluster.offers.offer_filters import OfferFilters
 from allocator.compilation import mypyc_attr
 from allocator.cooperative import Cooperative
 from allocator.fairness.quantities import Quantities
@@ -445,7 +445,7 @@ class AgentGroup:
     """Agents that bulk allocation treats as one large agent, or one agent to allocate alone."""
 
     agents: list[Agent]
-    eligible: list[ClientMask]
+    may_use: list[ClientMask]
     """For each agent, the clients that may use it and do not decline all its resources."""
 
 
@@ -484,15 +484,17 @@ class BulkPlan:
     """Shapes for which the group may still have capacity."""
     table: PackingTable
     allocations: list[tuple[Client, Quantities]] = field(default_factory=list)
-    """Clients, and the quantities already counted for them in the sorter view."""
+    """Clients, and the quantities already counted for them in the sorters."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class BulkAllocator:
     """Allocates many agents at once, in groups of agents that the same clients may use.
 
-    The class cannot be used in a cycle with quotas, or under a policy whose sorter order differs
-    between agents.
+    Clients get few large offers. With a single task shape, each client gets as many tasks as from
+    `FairShareStage`; with several shapes, the numbers differ slightly. The class cannot be used in
+    a cycle with quotas or backfill holds, or under a policy whose sorter order differs between
+    agents.
     """
 
     def __init__(
@@ -500,23 +502,23 @@ class BulkAllocator:
         filters: OfferFilters,
         builder: OfferBuilder,
         index: ClientIndex,
-        roles: RoleTreeIterator,
+        order: ClientOrder,
         limit: OutstandingOfferLimit,
     ) -> None:
         self._eligibility = Eligibility(filters, builder, index)
         self._builder = builder
         self._index = index
-        self._roles = roles
+        self._order = order
         self._limit = limit
 
     def group_agents(
-        self, agents: Sequence[Agent], allowed: Callable[[Agent], ClientMask], threshold: int
+        self, agents: Sequence[Agent], may_use: Callable[[Agent], ClientMask], threshold: int
     ) -> Cooperative[list[AgentGroup]]:
         """Group agents for bulk allocation; return groups in the order of their first agents.
 
         Args:
             agents: The agents to group, in the order in which the cycle visits them.
-            allowed: Returns the clients that may use an agent and do not decline all its resources.
+            may_use: Returns the clients that may use an agent and do not decline all its resources.
             threshold: A group with fewer agents is split into groups of one agent each.
         """
         by_key: dict[_GroupKey, AgentGroup] = {}
@@ -524,28 +526,28 @@ class BulkAllocator:
         for number, agent in enumerate(agents):
             if number and not number % _AGENTS_A_STEP:
                 yield
-            eligible = allowed(agent)
-            key = self._group_key(agent, eligible)
+            clients = may_use(agent)
+            key = self._group_key(agent, clients)
             group = (
                 AgentGroup([], []) if key is None else by_key.setdefault(key, AgentGroup([], []))
             )
             group.agents.append(agent)
-            group.eligible.append(eligible)
-            visited.append((group, agent, eligible))
+            group.may_use.append(clients)
+            visited.append((group, agent, clients))
         groups: dict[AgentGroup, None] = {}
-        for shared, agent, eligible in visited:
-            group = shared if len(shared.agents) >= threshold else AgentGroup([agent], [eligible])
+        for shared, agent, clients in visited:
+            group = shared if len(shared.agents) >= threshold else AgentGroup([agent], [clients])
             groups[group] = None
         return list(groups)
 
     def allocate_group(self, group: AgentGroup) -> Cooperative[dict[str, list[PlacedTasks]]]:
-        """Allocate a group of agents in the sorter view; return the placed tasks by agent ID.
+        """Allocate a group of agents in the sorters; return the placed tasks by agent ID.
 
         The returned tasks are not yet in the ledger; `FairShareStage.serve` records and offers
         them.
         """
         fewest = self._fewest(group.agents[0])
-        allowed = [self._limit.without(eligible) for eligible in group.eligible]
+        allowed = [self._limit.without(clients) for clients in group.may_use]
         eligible = yield from self._eligibility.find_eligible(group.agents, allowed, fewest)
         shapes = self._shapes(fewest, (yield from partition(eligible)))
         if not shapes:
@@ -612,7 +614,7 @@ class BulkAllocator:
         """
         shapes = {client: shape for shape in plan.shapes for client in shape.clients}
         task = {shape: ClientTask({"": _ALL // shape.fits}, shape.scalars) for shape in plan.shapes}
-        tree = self._roles.tree(
+        tree = self._order.tree(
             plan.group.agents[0],
             self._clients_of(plan.shapes),
             lambda client, _below: ClientNode(client, task[shapes[client]]),
@@ -727,21 +729,21 @@ class BulkAllocator:
         """Return the mask of all clients of several shapes."""
         return sum(self._index.bit[client] for shape in shapes for client in shape.clients)
 
-    def _group_key(self, agent: Agent, eligible: ClientMask) -> _GroupKey | None:
+    def _group_key(self, agent: Agent, may_use: ClientMask) -> _GroupKey | None:
         """Return a key that is equal for agents of the same group.
 
         If the task demand of a client is unknown, agents of a group have equal free resources.
 
         Args:
             agent: The agent to group.
-            eligible: The clients that may be allocated the agent.
+            may_use: The clients that may use the agent and do not decline all its resources.
 
         Returns:
             The key; None for an agent to allocate alone. This is an agent that no client with known
             demand may use, or that has resources for only some clients or indivisible resources.
         """
         free = agent.available
-        if not eligible & ~self._index.unknown_demand or not (free.ordinary and free.all_divisible):
+        if not may_use & ~self._index.unknown_demand or not (free.ordinary and free.all_divisible):
             return None
         free_amounts = tuple(sorted(free.divisible.items())) if self._index.unknown_demand else ()
         return free.counted, free_amounts

@@ -10,7 +10,7 @@ from allocator.cluster.agents.ledger import Ledger
 from allocator.cluster.agents.placements import ConstraintGroup
 from allocator.cluster.frameworks.framework import Client, OfferRules
 from allocator.cluster.frameworks.subscription import Alternatives
-from allocator.cluster.offers.filters import OfferFilters
+from allocator.cluster.offers.offer_filters import OfferFilters
 from allocator.cooperative import Cooperative, run_to_completion
 from allocator.fairness.quantities import Quantities
 
@@ -39,7 +39,8 @@ class _Facts:
     """The client's own minimum offers, without those that no agent can reach because no agent has
     ever had one of the resources."""
     demand: Quantities | None
-    """Resource needs of one task; None if they are unknown, or if no agent can meet them."""
+    """Resource needs of one unit (`Ledger.unit_demand`); None if they are unknown, or if no agent
+    can meet them."""
 
 
 @dataclass(slots=True)
@@ -86,11 +87,11 @@ class _Thresholds:
 class ClientIndex:
     """The clients that want offers, as client masks, indexed by role, constraint and task size.
 
-    A client mask is a set of clients: an integer with one bit for each client. The clients of the
-    index are called *candidates*.
+    A client mask is a set of clients: an integer with one bit for each client.
 
     The index holds all facts about clients that do not depend on an agent. After events, `update`
-    examines the clients for which one of these facts has changed. Each of them costs a few
+    examines the clients for which one of these facts has changed. Methods with an agent among their
+    arguments also read the ledger, as the ledger is at this moment. Each of them costs a few
     operations on masks, and each resource that they need costs O(different amounts). For m
     resources, a query costs O(m + constraints) operations on masks, whatever the number of clients.
 
@@ -104,7 +105,7 @@ class ClientIndex:
         self._filters = filters
         self._versions = -1, -1
         self._facts: dict[Client, _Facts] = {}
-        self.candidates: ClientMask = 0
+        self.wanting: ClientMask = 0
         """All clients that want offers."""
         self.unknown_demand: ClientMask = 0
         """Clients that want offers, and whose resource needs per task are unknown."""
@@ -123,8 +124,9 @@ class ClientIndex:
         """The client that each bit represents."""
         self.bit = dict[Client, ClientMask]()
         self.tasks = dict[Client, Quantities]()
-        """Resource needs of one task, for clients with a known demand. Equal demands that an agent
-        may meet are one object."""
+        """Resource needs of one unit (`Ledger.unit_demand`), for clients with a known demand.
+
+        Equal demands that an agent may meet are one object."""
         self._own_minimum: ClientMask = 0
         """Clients whose own minimum offer replaces the master's minimum."""
         self._without_minimum: ClientMask = 0
@@ -186,11 +188,11 @@ class ClientIndex:
             client: A client that is not in the index.
         """
         ledger = self._ledger
-        framework, task = ledger.frameworks[client.framework], ledger.batch_demand(client)
+        framework, task = ledger.frameworks[client.framework], ledger.unit_demand(client)
         minimums = own = framework.min_allocatable.get(client.role)
         bit = 1 << self._filters.slot(client)
         self.client[bit], self.bit[client] = client, bit
-        self.candidates |= bit
+        self.wanting |= bit
         if framework.min_allocatable:
             self.choosy |= bit
         if minimums is not None:
@@ -241,7 +243,7 @@ class ClientIndex:
         del self.client[facts.bit], self.bit[client]
         self.tasks.pop(client, None)
         others = ~facts.bit
-        self.candidates &= others
+        self.wanting &= others
         self.unknown_demand &= others
         self.choosy &= others
         self._own_minimum &= others
@@ -276,22 +278,21 @@ class ClientIndex:
         yield from zip(self._minimums, facts.minimums, strict=False)
 
     def clients(self) -> Iterator[Client]:
-        """Return an iterator over the candidates, in the order in which they began to want offers.
+        """Return an iterator over the clients, in the order in which they began to want offers.
 
         The order of `bit` depends on when clients changed.
         """
         return self._ledger.clients.wanting_offers
 
-    def unguaranteed(self, guaranteed: Iterable[str]) -> ClientMask:
-        """Return the clients that want offers and whose top-level roles have no quota.
+    def without_roles(self, roles: Iterable[str]) -> ClientMask:
+        """Return the clients that want offers, except the clients of some roles.
 
-        Args:
-            guaranteed: The top-level roles that have a quota.
+        Clients of sub-roles of these roles are in the result.
         """
-        unguaranteed = self.candidates
-        for role in guaranteed:
-            unguaranteed &= ~self.by_role.get(role, 0)
-        return unguaranteed
+        clients = self.wanting
+        for role in roles:
+            clients &= ~self.by_role.get(role, 0)
+        return clients
 
     def excluded_from(self, agent: str) -> ClientMask:
         """Return the clients that must not be offered an agent, although they want offers.
@@ -331,14 +332,14 @@ class ClientIndex:
             default: The master's minimum, for clients without a minimum of their own.
         """
         if not capacity:
-            return self.candidates
+            return self.wanting
         contains = capacity.contains
         reached = self._without_minimum
         if not default or any(map(contains, default)):
-            reached |= self.candidates & ~self._own_minimum
+            reached |= self.wanting & ~self._own_minimum
         for table in self._minimums:
             reached |= table.within(capacity)
-        return self.candidates & ~reached
+        return self.wanting & ~reached
 
     def incapable(self, agent: Agent, rules: OfferRules) -> ClientMask:
         """Return the clients whose frameworks lack a capability that an agent requires.
@@ -385,7 +386,7 @@ class ClientIndex:
         """
         if top is not None:
             return self._in_role.get(top, 0)
-        mask = self.candidates
+        mask = self.wanting
         for role in quotas:
             mask &= ~self._in_role.get(role, 0)
         return mask

@@ -7,6 +7,7 @@ from typing import TypeAlias
 
 from allocator.cluster.agents.agent import Agent
 from allocator.cluster.allocation.client_index import ClientIndex, ClientMask
+from allocator.cluster.allocation.client_order import ClientOrder
 from allocator.cluster.allocation.offer_builder import OfferBuilder
 from allocator.cluster.allocation.progressive_filling import (
     CapacityBudget,
@@ -16,7 +17,6 @@ from allocator.cluster.allocation.progressive_filling import (
     Needs,
     TaskBatch,
 )
-from allocator.cluster.allocation.sorter_view import RoleTreeIterator
 from allocator.cluster.frameworks.framework import Client
 from allocator.cluster.quota import top_level
 from allocator.cluster.resources import NOTHING, Resources
@@ -29,7 +29,7 @@ again without them."""
 PlacedTasks: TypeAlias = tuple[Client, ClientTask, int]
 """A client, its task, and the number of these tasks placed on one agent by bulk allocation.
 
-The sorter view has counted these tasks already."""
+The sorters have counted these tasks already."""
 
 
 @dataclass(slots=True)
@@ -43,27 +43,27 @@ class _AgentAllocation:
     """Thousandths still available for tasks, by resource."""
     exhausted: ClientMask = 0
     """Clients that can be allocated no more of this agent."""
-    uncut: dict[Client, tuple[ClientTask, int]] = field(default_factory=dict)
+    unbooked: dict[Client, tuple[ClientTask, int]] = field(default_factory=dict)
     """Tasks that are allocated, but not yet subtracted from the agent's available resources."""
     tasks: dict[Client, Resources] = field(default_factory=dict)
     """Other allocations to clients with a known demand, in the order of their first allocation.
 
-    A client with an entry here or in `uncut` has reached the minimum for an offer."""
+    A client with an entry here or in `unbooked` has reached the minimum for an offer."""
     judged: ClientMask = 0
-    """Clients that `_pass_over` need not consider again, until the available resources change."""
+    """Clients that `_skip_hopeless` need not consider until the available resources change."""
     judged_at: Resources | None = None
     """The agent's available resources for which `judged` is valid."""
 
     def count(self, client: Client, task: ClientTask, number: int) -> None:
-        """Add tasks to `uncut`, the allocated tasks that the ledger has not yet recorded.
+        """Add tasks to `unbooked`, the allocated tasks that the ledger has not yet recorded.
 
         Args:
             client: The client that is allocated the tasks.
             task: The client's task.
             number: The number of tasks to add.
         """
-        before = self.uncut.get(client)
-        self.uncut[client] = task, number + (before[1] if before is not None else 0)
+        before = self.unbooked.get(client)
+        self.unbooked[client] = task, number + (before[1] if before is not None else 0)
 
 
 class FairShareStage:
@@ -72,12 +72,12 @@ class FairShareStage:
     The result is the same as if one task at a time went to the first client in order.
     """
 
-    def __init__(self, builder: OfferBuilder, index: ClientIndex, roles: RoleTreeIterator) -> None:
+    def __init__(self, builder: OfferBuilder, index: ClientIndex, order: ClientOrder) -> None:
         self._builder = builder
         self._index = index
-        self._roles = roles
+        self._order = order
         self._quotas = bool(builder.quotas)
-        self._known_demand = index.candidates & ~index.unknown_demand
+        self._known_demand = index.wanting & ~index.unknown_demand
         """Clients that are allocated tasks instead of whole agents."""
         self._stride = 1
         """One task less than the first client got of the last agent.
@@ -125,7 +125,7 @@ class FairShareStage:
         free, builder = agent.available, self._builder
         if allowed & self._known_demand or self._quotas or not free.ordinary:
             return False
-        client = next(self._roles.clients(agent, allowed), None)
+        client = next(self._order.clients(agent, allowed), None)
         if client is None or not any(free.divisible.values()):
             return False
         if builder.usable(agent, client) is not free or not builder.wanted(agent, client, free):
@@ -141,7 +141,7 @@ class FairShareStage:
             if not eligible:
                 break
             if eligible & ~self._index.unknown_demand and self._index.room_for_two(capacity):
-                tree = self._roles.tree(
+                tree = self._order.tree(
                     state.agent, eligible, lambda client, deep: self._node(state, client, deep=deep)
                 )
                 if tree is None:
@@ -152,8 +152,8 @@ class FairShareStage:
                     self._count(state, batch)
                     continue
             self._step(state, eligible)
-        if state.uncut:
-            self._cut(state)
+        if state.unbooked:
+            self._book_tasks(state)
 
     def _capacity(self, state: _AgentAllocation) -> dict[str, int]:
         """Return the agent's thousandths, by resource, that may be allocated to tasks now.
@@ -202,15 +202,15 @@ class FairShareStage:
             eligible |= allowed & self._index.unknown_demand
         if not free.ordinary:  # restricted resources come with the first task
             fresh = allowed & ~self._index.unknown_demand & ~eligible
-            for client in (*state.tasks, *state.uncut):
+            for client in (*state.tasks, *state.unbooked):
                 fresh &= ~self._index.bit[client]
             eligible |= fresh
         if eligible & self._index.choosy:
-            self._pass_over(state, eligible)
+            self._skip_hopeless(state, eligible)
             eligible &= ~state.exhausted
         return eligible
 
-    def _pass_over(
+    def _skip_hopeless(
         self, state: _AgentAllocation, eligible: ClientMask, client: Client | None = None
     ) -> bool:
         """Mark clients that can get nothing more of an agent as exhausted, to be skipped.
@@ -236,7 +236,7 @@ class FairShareStage:
         passed, considered = self._builder.hopeless(state.agent, self._index, client)
         if client is not None:
             state.judged |= considered
-        for holder in (*state.tasks, *state.uncut):
+        for holder in (*state.tasks, *state.unbooked):
             passed &= ~self._index.bit[holder]
         passed &= eligible & ~state.exhausted
         state.exhausted |= passed
@@ -261,7 +261,7 @@ class FairShareStage:
         if demand is None:
             return ClientNode(client, None)
         task = self._task_of(client, demand, agent.available.counted)
-        fresh = client not in state.tasks and client not in state.uncut
+        fresh = client not in state.tasks and client not in state.unbooked
         if fresh and (
             deep
             or not agent.available.ordinary
@@ -290,10 +290,9 @@ class FairShareStage:
         return task
 
     def _count(self, state: _AgentAllocation, batch: TaskBatch) -> None:
-        """Count a batch of tasks in the sorter view and quotas, before the ledger records it.
+        """Count a batch of tasks in the sorters and quotas, before the ledger records it.
 
-        `_cut` later records the tasks in the ledger, once for all batches of the agent, to save
-        time.
+        `_book_tasks` later records the tasks in the ledger, once for all batches of the agent.
         """
         for name in state.capacity:
             state.capacity[name] -= batch.needs.get(name, 0)
@@ -304,20 +303,20 @@ class FairShareStage:
             if self._quotas:
                 self._builder.headroom.allocate(client.role, scalars)
             state.count(client, node.task, number)
-        if self._roles.per_machine:
-            self._cut(state)
+        if self._order.per_machine:
+            self._book_tasks(state)
 
-    def _cut(self, state: _AgentAllocation) -> None:
-        """Record all tasks of `uncut` in the ledger, which subtracts them from available resources.
+    def _book_tasks(self, state: _AgentAllocation) -> None:
+        """Record all tasks of `unbooked` in the ledger, which takes them from available resources.
 
-        `uncut` has the tasks that have been allocated, but only in the sorter view and quotas.
+        `unbooked` has the tasks that have been allocated, but only in the sorters and quotas.
         """
-        for client, (task, number) in state.uncut.items():
-            tasks = self._builder.cut(state.agent, task.needs, number)
+        for client, (task, number) in state.unbooked.items():
+            tasks = self._builder.part_for(state.agent, task.needs, number)
             self._builder.book(state.agent, client, tasks)
             before = state.tasks.get(client)
             state.tasks[client] = tasks if before is None else before + tasks
-        state.uncut.clear()
+        state.unbooked.clear()
 
     def _step(self, state: _AgentAllocation, eligible: ClientMask) -> None:
         """Allocate one share to the first eligible client in sorter order that can use a share.
@@ -326,10 +325,10 @@ class FairShareStage:
         offer. A client with unknown demand gets all that it can use of the agent. If no client
         accepts a share, all eligible clients are marked as exhausted.
         """
-        if state.uncut:
-            self._cut(state)
+        if state.unbooked:
+            self._book_tasks(state)
         agent, builder = state.agent, self._builder
-        for client in self._roles.clients(agent, eligible):
+        for client in self._order.clients(agent, eligible):
             bit = self._index.bit[client]
             if bit & state.exhausted:
                 continue
@@ -352,7 +351,7 @@ class FairShareStage:
                         builder.headroom.allocate(client.role, share.plain.scalars)
                     state.capacity = _divisible(agent)
                     return
-            if self._pass_over(state, eligible, client):
+            if self._skip_hopeless(state, eligible, client):
                 return
         state.exhausted |= eligible
 
@@ -370,7 +369,7 @@ class FairShareStage:
         if not self._quotas or headroom.admits(role, usable.plain.scalars):
             return usable
         special = usable.where(lambda kind: not (kind.plain and kind.scalar))
-        if not headroom.divisible:
+        if not headroom.separate_limits:
             return special
         return special + headroom.within(role, usable.plain.where(lambda kind: kind.scalar))
 
@@ -428,7 +427,7 @@ class FairShareStage:
         )
 
         def tasks(number: int) -> Resources:
-            return special + builder.cut(agent, task.needs, number)
+            return special + builder.part_for(agent, task.needs, number)
 
         if limit < 2 or not builder.wanted(agent, client, tasks(limit)):
             return NOTHING

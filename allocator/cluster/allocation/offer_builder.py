@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from allocator.cluster.agents.agent import Agent
 from allocator.cluster.allocation.client_index import ClientIndex, ClientMask
+from allocator.cluster.allocation.client_order import CycleSorters
 from allocator.cluster.allocation.progressive_filling import Needs
-from allocator.cluster.allocation.sorter_view import SorterView
 from allocator.cluster.frameworks.framework import Client, Framework
 from allocator.cluster.frameworks.subscription import Alternatives
 from allocator.cluster.metering.metered import note_offer
@@ -122,8 +122,16 @@ it."""
 class OfferBuilder:
     """Builds the offers of one allocation cycle.
 
-    The builder checks which resources of an agent a client can use and accepts. The builder records
-    allocations in the ledger and in the sorter view, and collects the offers.
+    The builder checks which resources of an agent a client can use and accepts. It records each
+    allocation in three places: in the ledger, in the sorters' copy for this cycle (`sorters`), and
+    in the offers. Allocations to clients with a known demand enter these places one after the
+    other:
+
+    - `allocate` records in all three places.
+    - `charge` records in the ledger and in the sorters.
+    - `book` records in the ledger.
+    - `count` records in the sorters.
+    - `add_offer` records in the offers.
     """
 
     def __init__(self, cluster: Cluster, outstanding: OutstandingOfferLimit) -> None:
@@ -131,13 +139,13 @@ class OfferBuilder:
         self._outstanding = outstanding
         self._ledger = cluster.ledger
         self.quotas = cluster.ledger.quotas
-        self.sorter = SorterView(cluster.ledger.clients)
+        self.sorters = CycleSorters(cluster.ledger.clients)
         self.headroom = self.quotas.headroom() if self.quotas else _NO_QUOTAS
         self._shared: dict[str, Resources] = {}
         """Shared volumes offered in this cycle, by agent."""
         self._offers: dict[str, dict[tuple[str, str], Resources]] = {}
         """Offered resources: framework → (agent, role) → resources."""
-        self._cuts: dict[tuple[int, int, int], tuple[Resources, Needs, Resources]] = {}
+        self._parts: dict[tuple[int, int, int], tuple[Resources, Needs, Resources]] = {}
         self._reached: dict[tuple[int, int], tuple[Resources, object, bool]] = {}
         self._remainders: dict[tuple[int, int], tuple[Resources, Resources, Resources]] = {}
 
@@ -213,7 +221,7 @@ class OfferBuilder:
         """
         free, rules = agent.available, self._cluster.rules
         if client is None or (free.ordinary and not self.quotas):
-            alike, room = index.candidates, free.quantities
+            alike, room = index.wanting, free.quantities
         else:
             alike, room = self._alike(free, index, client)
         unreached = alike & index.unreached(room, rules.min_allocatable)
@@ -265,7 +273,7 @@ class OfferBuilder:
             needs: Demand of one task in thousandths, by resource.
         """
         return not self._cluster.filters.has_filter(client, agent.id) and self._reaches(
-            client, self.cut(agent, needs, 1)
+            client, self.part_for(agent, needs, 1)
         )
 
     def fewest(self, client: Client, needs: Needs) -> int:
@@ -281,7 +289,7 @@ class OfferBuilder:
         numbers = [_fewest(needs, minimum) for minimum in self._alternatives(client)]
         return min(filter(None, numbers), default=0) if numbers else 1
 
-    def cut(self, agent: Agent, needs: Needs, number: int) -> Resources:
+    def part_for(self, agent: Agent, needs: Needs, number: int) -> Resources:
         """Return the part of an agent's available resources that several tasks would use.
 
         The agent is not changed. Agents and tasks are often identical, so the result is cached for
@@ -294,14 +302,14 @@ class OfferBuilder:
         """
         available = agent.available
         key = id(available), id(needs), number
-        known = self._cuts.get(key)
+        known = self._parts.get(key)
         if known is None:
             wanted = Quantities(
                 {name: number * amount for name, amount in needs.items() if isinstance(name, str)}
             )
-            cut = available.plain.take_demand(wanted)
-            assert cut is not None
-            known = self._cuts[key] = available, needs, cut  # keeps both ids unique
+            part = available.plain.take_demand(wanted)
+            assert part is not None
+            known = self._parts[key] = available, needs, part  # keeps both ids unique
         return known[2]
 
     def allocate(self, agent: Agent, client: Client, share: Resources) -> None:
@@ -310,12 +318,12 @@ class OfferBuilder:
         self.add_offer(agent, client, share)
 
     def charge(self, agent: Agent, client: Client, share: Resources) -> None:
-        """Record an allocation in the ledger and in the sorter view, without making an offer."""
+        """Record an allocation in the ledger and in the sorters, without making an offer."""
         counted, repeats = self.book(agent, client, share)
-        self.sorter.allocate(client, counted, 1 if counted else 0, repeats)
+        self.sorters.allocate(client, counted, 1 if counted else 0, repeats)
 
     def book(self, agent: Agent, client: Client, share: Resources) -> tuple[Quantities, Repeats]:
-        """Record an allocation in the ledger, but neither in the sorter view nor in an offer.
+        """Record an allocation in the ledger, but neither in the sorters nor in an offer.
 
         Returns:
             The increase of the client's scalar quantities. Also, by user, the quantities of shared
@@ -330,7 +338,7 @@ class OfferBuilder:
         return booked
 
     def count(self, client: Client, quantities: Quantities, count: int) -> None:
-        """Record an allocation in the sorter view, for the client's user and all users above.
+        """Record an allocation in the sorters, for the client's user and all users above.
 
         Args:
             client: The client that is allocated resources.
@@ -338,7 +346,7 @@ class OfferBuilder:
                 count does not change.
             count: The number of allocations.
         """
-        self.sorter.allocate(client, quantities, count if quantities else 0)
+        self.sorters.allocate(client, quantities, count if quantities else 0)
 
     def add_offer(self, agent: Agent, client: Client, share: Resources) -> None:
         """Add resources to the client's offer of an agent; the ledger must contain them already."""
@@ -354,7 +362,7 @@ class OfferBuilder:
             holds.runtime_estimates.record_offer(
                 client, agent.id, share.scalars, self._cluster.now_ns
             )
-            self._cluster.mark_dirty(holds.end_served(client, agent.id))
+            self._cluster.mark_hold_ended(holds.end_served(client, agent.id))
 
     def write_offers(self, decisions: contract.Decisions) -> Cooperative[int]:
         """Write all offers into a decisions message, and return the number of offers.

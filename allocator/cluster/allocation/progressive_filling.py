@@ -1,14 +1,15 @@
 """Progressive filling: the first client in sorter order gets the next task, until no task fits.
 
 Allocating one task at a time is slow, so a filling computes the same result in larger steps. The
-clients form a tree of nodes (`ClientNode`, `RoleNode`). The members of a role node are users or
+clients form a tree of nodes (`ClientNode`, `InnerNode`). The members of an inner node are users or
 clients with their nodes. A *level* is a sort key. A member's *batch* for a level is the number of
 tasks that the member gets before its sort key reaches the level. A filling searches for the highest
 level at which the batches of all members fit into a `Budget`.
 
 A task can be *counted ahead* if its needs are known, and if its client accepts any part of the
-agent that meets the needs. Otherwise, the filling stops before the task, and the caller allocates
-the task on its own.
+agent that meets the needs. The filling stops as soon as the first member in order has no such task,
+or its next task does not fit. `FairShareStage` then allocates one share on its own, or excludes
+clients, and begins another filling, until no task fits.
 """
 
 from bisect import bisect_left, bisect_right, insort
@@ -126,7 +127,7 @@ class ClientNode:
 
         Args:
             budget: The limit on the tasks.
-            _stride: Ignored; only `RoleNode.fill`, which has the same signature, uses it.
+            _stride: Ignored; only `InnerNode.fill`, which has the same signature, uses it.
         """
         if self.task is None:
             return NONE
@@ -531,7 +532,7 @@ def _demand(paths: Sequence[Trajectory], end: float) -> float:
     return sum([share * -((level - end) // slope) for level, slope, share in paths if level < end])
 
 
-User = TypeVar("User")
+Member = TypeVar("Member")
 User_contra = TypeVar("User_contra", contravariant=True)
 
 
@@ -578,22 +579,22 @@ _MAX_TASKS = 1 << 40
 """More tasks than any budget admits."""
 
 
-class RoleNode(Generic[User]):
-    """An inner node of the tree: the users of one pool in sorter order, each with its own node.
+class InnerNode(Generic[Member]):
+    """An inner node of the tree: users of one pool, or clients of one user, each with its own node.
 
     Args:
-        members: Users in sorter order with their nodes, without users that can be allocated
+        members: Members in sorter order with their nodes, without members that can be allocated
             nothing.
-        ranks: The sort keys of the users.
+        ranks: The sort keys of the members.
     """
 
-    def __init__(self, members: Iterator[tuple[User, "Node"]], ranks: Ranks[User]) -> None:
+    def __init__(self, members: Iterator[tuple[Member, "Node"]], ranks: Ranks[Member]) -> None:
         self._unread = members
-        self._members: list[tuple[User, Node]] = []
+        self._members: list[tuple[Member, Node]] = []
         self._ranks = ranks
         self._batches: dict[int, TaskBatch] = {}
         self._numbers: list[int] = []
-        self._fillings: dict[int, _Filling[User]] = {}
+        self._fillings: dict[int, _Filling[Member]] = {}
         """The filling that produced each batch, by number of tasks."""
 
     def batch(self, number: int) -> TaskBatch:
@@ -669,26 +670,26 @@ class RoleNode(Generic[User]):
         """Generator form of `fill`. Each step processes a few members, also in the nodes below."""
         return _Filling(self, budget).run(stride)
 
-    def member(self, number: int) -> "tuple[User, Node] | None":
+    def member(self, index: int) -> "tuple[Member, Node] | None":
         """Return a member and its node by index in the initial sorter order; None past the end.
 
         The initial order is the order before a filling allocates anything.
         """
-        while number >= len(self._members):
+        while index >= len(self._members):
             member = next(self._unread, None)
             if member is None:
                 return None
             self._members.append(member)
-        return self._members[number]
+        return self._members[index]
 
-    def key(self, user: User, batch: TaskBatch) -> SortKey:
+    def key(self, user: Member, batch: TaskBatch) -> SortKey:
         """Return the sort key that a member would have if a filling had allocated it a batch."""
         if not batch.number:
             return self._ranks.sort_key(user)
         return self._ranks.sort_key_after(user, batch.scalars, batch.allocations)
 
     def level_budget(
-        self, user: User, level: SortKey, budget: Budget, batch: TaskBatch
+        self, user: Member, level: SortKey, budget: Budget, batch: TaskBatch
     ) -> LevelBudget:
         """Return a budget that stops a member's batch before its sort key reaches a level.
 
@@ -706,35 +707,35 @@ class RoleNode(Generic[User]):
         return LevelBudget(level, key_of, held, batch.allocations, budget)
 
 
-Node: TypeAlias = ClientNode | RoleNode  # type: ignore[type-arg]  # any kind of user
+Node: TypeAlias = ClientNode | InnerNode  # type: ignore[type-arg]  # any kind of user
 _End: TypeAlias = Literal["level", "special", "full"]
 
 
-class _Entry(Generic[User]):
+class _Entry(Generic[Member]):
     """A member of a role node during a filling, and the batch allocated to it so far."""
 
     __slots__ = ("key", "node", "taken", "user")
 
-    def __init__(self, user: User, node: Node, key: SortKey) -> None:
+    def __init__(self, user: Member, node: Node, key: SortKey) -> None:
         self.user = user
         self.node = node
         self.taken = NONE
         self.key = key
 
-    def copy(self) -> "_Entry[User]":
+    def copy(self) -> "_Entry[Member]":
         """Return a copy to which tasks can be allocated independently."""
         entry = _Entry(self.user, self.node, self.key)
         entry.taken = self.taken
         return entry
 
 
-class _Step(NamedTuple, Generic[User]):
+class _Step(NamedTuple, Generic[Member]):
     """A possible extension of one member's batch up to a level; nothing is allocated yet.
 
     The level is the sort key that members are filled up to. `_Filling._give` carries out the step.
     """
 
-    entry: _Entry[User]
+    entry: _Entry[Member]
     number: int
     """Number of additional tasks. If the budget ends first, the smallest number that exceeds the
     budget."""
@@ -746,8 +747,8 @@ class _Step(NamedTuple, Generic[User]):
     exceeded."""
 
 
-class _Filling(Generic[User]):
-    """The progressive filling of one role node within a budget: a loop of rounds.
+class _Filling(Generic[Member]):
+    """The progressive filling of one inner node within a budget: a loop of rounds.
 
     Each round chooses a *level*, which is a sort key, and allocates tasks to every member before
     that level. The level is chosen in one of two ways.
@@ -762,16 +763,16 @@ class _Filling(Generic[User]):
     high.
     """
 
-    def __init__(self, node: RoleNode[User], budget: Budget) -> None:
+    def __init__(self, node: InnerNode[Member], budget: Budget) -> None:
         self._node = node
         self._budget = budget
-        self._entries: list[_Entry[User]] = []
+        self._entries: list[_Entry[Member]] = []
         """Members visited so far, in sorter order."""
-        self._served: dict[_Entry[User], None] = {}
+        self._served: dict[_Entry[Member], None] = {}
         """Entries with an allocation, in the order of their first allocation."""
-        self._number = 0
+        self._next = 0
         """Index of the next member to visit, in the initial order."""
-        self._pending: _Entry[User] | None = None
+        self._pending: _Entry[Member] | None = None
         """The next member to visit, if it is known."""
         self._too_high: Position = (_MAX_TASKS,)
         """The lowest level known to exceed the budget."""
@@ -780,13 +781,13 @@ class _Filling(Generic[User]):
         self._share = _SAFETY
         """Fraction of the budget that the filling up to an estimated level may use now."""
 
-    def copy(self, budget: Budget) -> "_Filling[User]":
+    def copy(self, budget: Budget) -> "_Filling[Member]":
         """Return a copy of the filling that continues independently, with another budget."""
         filling = _Filling(self._node, budget)
         copies = {entry: entry.copy() for entry in self._entries}
         filling._entries = list(copies.values())
         filling._served = {copies[entry]: None for entry in self._served}
-        filling._number = self._number
+        filling._next = self._next
         if self._pending is not None:
             filling._pending = self._pending.copy()
         return filling
@@ -801,7 +802,7 @@ class _Filling(Generic[User]):
         Returns:
             All tasks that the filling has allocated.
         """
-        pick: _Entry[User] | None = None
+        pick: _Entry[Member] | None = None
         may_predict = predict = not stride
         while True:
             first = self._entry(0)
@@ -855,29 +856,28 @@ class _Filling(Generic[User]):
             self._give([self._one_task(first)])
         return combined([entry.taken for entry in self._served])
 
-    def _entry(self, number: int) -> _Entry[User] | None:
+    def _entry(self, index: int) -> _Entry[Member] | None:
         """Return the member with this index in the current sorter order; None past the end.
 
         Entries are created on demand, so entries with smaller indices must be read first.
         """
         pending = self._pending
         if pending is None:
-            member = self._node.member(self._number)
+            member = self._node.member(self._next)
             if member is not None:
                 user, node = member
                 pending = _Entry(user, node, self._node.key(user, NONE))
         if pending is not None and (
-            number == len(self._entries)
-            or pending.key.position < self._entries[number].key.position
+            index == len(self._entries) or pending.key.position < self._entries[index].key.position
         ):
-            self._entries.insert(number, pending)
-            self._number += 1
+            self._entries.insert(index, pending)
+            self._next += 1
             pending = None
         self._pending = pending
-        return self._entries[number] if number < len(self._entries) else None
+        return self._entries[index] if index < len(self._entries) else None
 
-    def _count_in_steps(self, entry: _Entry[User], number: int) -> Cooperative[None]:
-        """Compute a role node's larger batch in cooperative steps, so that `batch` finds it cached.
+    def _count_in_steps(self, entry: _Entry[Member], number: int) -> Cooperative[None]:
+        """Compute an inner node's larger batch in cooperative steps, for the cache of `batch`.
 
         For a client node, nothing is done, because its batches are computed at once.
 
@@ -885,11 +885,11 @@ class _Filling(Generic[User]):
             entry: The member whose batch will be computed.
             number: The number of tasks in addition to those allocated already.
         """
-        if isinstance(entry.node, RoleNode):
+        if isinstance(entry.node, InnerNode):
             yield
             yield from entry.node.batch_in_steps(entry.taken.number + number)
 
-    def _key_ahead(self, entry: _Entry[User], number: int) -> Cooperative[SortKey]:
+    def _key_ahead(self, entry: _Entry[Member], number: int) -> Cooperative[SortKey]:
         """Return the sort key that a member would have after a number of further tasks.
 
         If an earlier task has unknown needs or may be refused, only the tasks before it are
@@ -903,7 +903,7 @@ class _Filling(Generic[User]):
         return self._key(entry, entry.node.batch(entry.taken.number + number))
 
     def _predicted_level(
-        self, first: _Entry[User], pick: _Entry[User], number: int
+        self, first: _Entry[Member], pick: _Entry[Member], number: int
     ) -> Cooperative[SortKey]:
         """Return a sort key that all members can probably reach within the budget.
 
@@ -931,7 +931,7 @@ class _Filling(Generic[User]):
                 yield
             slope, shares = yield from self._slope(entry)
             if slope and entry.key.position[0] == start.position[0]:
-                self._is_estimate = self._is_estimate or isinstance(entry.node, RoleNode)
+                self._is_estimate = self._is_estimate or isinstance(entry.node, InnerNode)
                 for name, share in shares.items():
                     paths.setdefault(name, []).append(Trajectory(entry.key.priority, slope, share))
         yield
@@ -942,7 +942,7 @@ class _Filling(Generic[User]):
             return level
         return (yield from self._key_ahead(pick, number))
 
-    def _slope(self, entry: _Entry[User]) -> Cooperative[tuple[float, dict[Name, float]]]:
+    def _slope(self, entry: _Entry[Member]) -> Cooperative[tuple[float, dict[Name, float]]]:
         """Return how much one further task changes a member's priority and takes of the budget.
 
         If the member's tasks are heterogeneous, both results are averages of several tasks.
@@ -952,7 +952,7 @@ class _Filling(Generic[User]):
             remaining budget per task, by resource name.
         """
         key, given = entry.key, entry.taken
-        if not isinstance(entry.node, RoleNode):
+        if not isinstance(entry.node, InnerNode):
             sample = entry.node.batch(given.number + 1)
         elif given.number < _SAMPLE_TASKS:
             sample = yield from entry.node.batch_in_steps(given.number + _SAMPLE_TASKS)
@@ -964,7 +964,9 @@ class _Filling(Generic[User]):
         shares = self._budget.shares(sample, given)
         return max(distance, 0.0) / number, {name: share / number for name, share in shares.items()}
 
-    def _attempt(self, level: SortKey) -> Cooperative[tuple[list[_Step[User]], _Step[User] | None]]:
+    def _attempt(
+        self, level: SortKey
+    ) -> Cooperative[tuple[list[_Step[Member]], _Step[Member] | None]]:
         """Compute the steps that would bring all members up to a level, without allocating them.
 
         The filling cannot allocate a task of unknown needs or uncertain acceptance. If this is a
@@ -979,9 +981,9 @@ class _Filling(Generic[User]):
         """
         while True:
             budget = self._budget.copy()
-            trial: list[_Step[User]] = []
+            trial: list[_Step[Member]] = []
             lowered = False
-            failed: _Step[User] | None = None
+            failed: _Step[Member] | None = None
             number = 0
             while True:
                 entry = self._entry(number)
@@ -1002,7 +1004,7 @@ class _Filling(Generic[User]):
             if not lowered:
                 return trial, failed
 
-    def _one_task(self, entry: _Entry[User]) -> _Step[User]:
+    def _one_task(self, entry: _Entry[Member]) -> _Step[Member]:
         """Return a step with one task for a member; the budget must admit this task.
 
         If the sorter does not count the member's tasks, because they need only ports for example,
@@ -1015,7 +1017,7 @@ class _Filling(Generic[User]):
         batch = entry.node.batch(entry.taken.number + 1)
         return _Step(entry, 1, batch, self._key(entry, batch), "level")
 
-    def _is_unseen(self, entry: _Entry[User], number: int) -> bool:
+    def _is_unseen(self, entry: _Entry[Member], number: int) -> bool:
         """Return whether a member's next tasks fit the budget, but are not counted by the sorter.
 
         The sorter does not count tasks without scalar resources. They leave the sort key unchanged.
@@ -1030,15 +1032,15 @@ class _Filling(Generic[User]):
         return is_unseen and self._budget.admits(batch, entry.taken)
 
     def _reach(
-        self, entry: _Entry[User], level: SortKey, budget: Budget
-    ) -> Cooperative[_Step[User]]:
+        self, entry: _Entry[Member], level: SortKey, budget: Budget
+    ) -> Cooperative[_Step[Member]]:
         """Return the longest step of a member towards a level.
 
         The step ends at the level, at the end of the budget, or before a task of unknown needs or
         uncertain acceptance, whichever comes first.
         """
         node, taken = entry.node, entry.taken
-        if isinstance(node, RoleNode):
+        if isinstance(node, InnerNode):
             level_budget = self._node.level_budget(entry.user, level, budget.copy(), taken)
             batch = yield from node.extend(taken, level_budget)
             number = batch.number - taken.number + 1
@@ -1052,8 +1054,8 @@ class _Filling(Generic[User]):
         return step
 
     def _step(
-        self, entry: _Entry[User], number: int, level: SortKey, budget: Budget
-    ) -> _Step[User] | None:
+        self, entry: _Entry[Member], number: int, level: SortKey, budget: Budget
+    ) -> _Step[Member] | None:
         """Return a member's step with this number of tasks if it must end there; otherwise None.
 
         A step ends at the level, at the end of the budget, or before a task of unknown needs or
@@ -1078,7 +1080,7 @@ class _Filling(Generic[User]):
         return _Step(entry, number, batch, key, "level")
 
     def _surely_continues(
-        self, entry: _Entry[User], number: int, level: SortKey, budget: Budget
+        self, entry: _Entry[Member], number: int, level: SortKey, budget: Budget
     ) -> bool:
         """Return whether a member, after a number of further tasks, is surely still before a level.
 
@@ -1099,7 +1101,7 @@ class _Filling(Generic[User]):
             and budget.admits(batch, entry.taken)
         )
 
-    def _guess(self, entry: _Entry[User], level: SortKey) -> int:
+    def _guess(self, entry: _Entry[Member], level: SortKey) -> int:
         """Estimate how many tasks a member can get before its sort key reaches a level.
 
         The estimate assumes that each task changes the priority by the same amount.
@@ -1113,11 +1115,11 @@ class _Filling(Generic[User]):
             return 1
         return round(min(distance / step, _MAX_TASKS))
 
-    def _key(self, entry: _Entry[User], batch: TaskBatch) -> SortKey:
+    def _key(self, entry: _Entry[Member], batch: TaskBatch) -> SortKey:
         """Return the sort key that a member would have if the filling had allocated it a batch."""
         return self._node.key(entry.user, batch)
 
-    def _give(self, trial: list[_Step[User]]) -> None:
+    def _give(self, trial: list[_Step[Member]]) -> None:
         """Allocate the steps that `_attempt` returned.
 
         The method subtracts their batches from the budget, and sorts the members by their new sort

@@ -2,8 +2,8 @@
 
 from allocator.cluster.agents.agent import Agent
 from allocator.cluster.allocation.client_index import ClientIndex, ClientMask
+from allocator.cluster.allocation.client_order import ClientOrder
 from allocator.cluster.allocation.offer_builder import OfferBuilder
-from allocator.cluster.allocation.sorter_view import RoleTreeIterator
 from allocator.cluster.frameworks.framework import Client
 from allocator.cluster.resources import NOTHING, Resources
 
@@ -11,11 +11,12 @@ from allocator.cluster.resources import NOTHING, Resources
 class QuotaStage:
     """Allocates agents to clients whose roles hold less than their quota guarantee."""
 
-    def __init__(self, builder: OfferBuilder, index: ClientIndex, roles: RoleTreeIterator) -> None:
+    def __init__(self, builder: OfferBuilder, index: ClientIndex, order: ClientOrder) -> None:
         self._builder = builder
         self._index = index
-        self._roles = roles
+        self._order = order
         self.guaranteed = sum(index.by_role.get(role, 0) for role, _ in builder.quotas.items())
+        """Clients of roles with a quota."""
 
     def serve(self, agent: Agent, eligible: ClientMask) -> None:
         """Allocate an agent's resources towards the unmet guarantees of eligible clients' roles.
@@ -28,7 +29,7 @@ class QuotaStage:
         if remaining & self._index.choosy:
             remaining &= ~self._builder.hopeless(agent, self._index)[0]
         while remaining and agent.available:
-            for client in self._roles.clients(agent, remaining):
+            for client in self._order.clients(agent, remaining):
                 remaining &= ~self._index.bit[client]
                 if self._allocate(agent, client):
                     break
@@ -63,7 +64,7 @@ class QuotaStage:
         """
         headroom, plain = self._builder.headroom, usable.plain
         counted = plain.limited_to(headroom.missing(role))
-        if headroom.divisible:
+        if headroom.separate_limits:
             if not counted:
                 return NOTHING, NOTHING
             scalars = plain.where(lambda kind: kind.scalar)

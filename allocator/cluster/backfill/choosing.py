@@ -152,7 +152,7 @@ class _AgentSelector:
             The resources of the client's task; None if no agent is held.
         """
         cluster = self._cluster
-        task = cluster.ledger.batch_demand(client)
+        task = cluster.ledger.unit_demand(client)
         first = self._first(client, task) if task is not None else None
         if task is None or first is None or first.in_turn:
             return None
@@ -161,7 +161,7 @@ class _AgentSelector:
 
     def waits(self, client: Client) -> bool:
         """Return whether a client needs a hold, but all agents it could use are held already."""
-        task = self._cluster.ledger.batch_demand(client)
+        task = self._cluster.ledger.unit_demand(client)
         if task is None or self._first(client, task) is not None:
             return False
         holds = self._cluster.holds
@@ -265,7 +265,7 @@ class _AgentSelector:
         """
         ledger = self._cluster.ledger
         known = run.client.framework in ledger.frameworks
-        freed = (ledger.batch_demand(run.client) if known else None) or run.amounts
+        freed = (ledger.unit_demand(run.client) if known else None) or run.amounts
         return all(free.get(name, 0) + freed[name] >= amount for name, amount in task.items())
 
 

@@ -8,7 +8,7 @@ from allocator.cluster.agents.maintenance import read_status, read_unavailabilit
 from allocator.cluster.frameworks.framework import Client
 from allocator.cluster.input.errors import InvalidEvent
 from allocator.cluster.input.resource_parser import ResourceParser
-from allocator.cluster.offers.filters import parse_filter_duration
+from allocator.cluster.offers.offer_filters import parse_filter_duration
 from allocator.cluster.resources import Resources
 from allocator.cluster.state import Cluster
 from allocator.contract import allocator_pb2 as contract
@@ -45,7 +45,7 @@ def add(cluster: Cluster, call: contract.AddAgent) -> Callable[[], None]:
         _note_task_runs(cluster, agent, used)
         _begin_use(cluster, agent, used_by_tasks)
         cluster.maintenance.schedule(agent.id, unavailability)
-        cluster.candidates.mark_dirty(agent.id)
+        cluster.candidates.mark_changed(agent.id)
         cluster.candidates.schedule(agent.id)
 
     return change
@@ -92,7 +92,7 @@ def update(cluster: Cluster, call: contract.UpdateAgent) -> Callable[[], None]:
             cluster.quarantine.put("agent", agent.id, "resources", parser.flaw)
         if flaw != agent.validation_error:
             agent.validation_error = flaw
-            cluster.candidates.mark_dirty(agent.id)
+            cluster.candidates.mark_changed(agent.id)
         if attributes_changed:
             cluster.filters.drop_agent(agent.id)
             cluster.maintenance.drop_filters(agent=agent.id)
@@ -106,7 +106,7 @@ def update(cluster: Cluster, call: contract.UpdateAgent) -> Callable[[], None]:
         ):
             return
         cluster.ledger.update_agent(agent, info, capabilities, total)
-        cluster.candidates.mark_dirty(agent.id)
+        cluster.candidates.mark_changed(agent.id)
         cluster.candidates.schedule(agent.id)
 
     return change
@@ -132,7 +132,7 @@ def add_resource_provider(
         _note_task_runs(cluster, agent, used)
         if cluster.reports_used:
             _begin_use(cluster, agent, used)
-        cluster.candidates.mark_dirty(agent.id)
+        cluster.candidates.mark_changed(agent.id)
 
     return change
 
@@ -143,7 +143,7 @@ def activate(cluster: Cluster, call: contract.ActivateAgent) -> Callable[[], Non
 
     def change() -> None:
         agent.active = True
-        cluster.candidates.mark_dirty(agent.id)
+        cluster.candidates.mark_changed(agent.id)
 
     return change
 
@@ -172,7 +172,7 @@ def update_unavailability(
     def change() -> None:
         cluster.quarantine.put("agent", agent.id, "maintenance", flaw)
         cluster.maintenance.schedule(agent.id, unavailability)
-        cluster.candidates.mark_dirty(agent.id)
+        cluster.candidates.mark_changed(agent.id)
         cluster.candidates.schedule(agent.id)
 
     return change

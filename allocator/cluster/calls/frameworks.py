@@ -38,7 +38,7 @@ def add(cluster: Cluster, call: contract.AddFramework) -> Callable[[], None]:
             cluster.ledger.exclusions.unlist(framework.id)
         cluster.ledger.add_framework(framework, excluded)
         cluster.reject_unlisted()
-        cluster.mark_all_dirty()
+        cluster.mark_all_changed()
         if framework.active:
             cluster.candidates.schedule_all()
 
@@ -77,7 +77,7 @@ def update(cluster: Cluster, call: contract.UpdateFramework) -> Callable[[], Non
         for client in cluster.ledger.clients.of(framework.id):
             cluster.ledger.clients.mark_changed(client)  # its minimums may differ
         cluster.reject_unlisted()
-        cluster.mark_all_dirty()
+        cluster.mark_all_changed()
 
     return change
 
@@ -112,7 +112,7 @@ def activate(cluster: Cluster, call: contract.ActivateFramework) -> Callable[[],
     def change() -> None:
         framework.active = True
         cluster.ledger.refresh(framework)
-        cluster.mark_all_dirty()
+        cluster.mark_all_changed()
         cluster.candidates.schedule_all()
 
     return change
@@ -152,7 +152,7 @@ def revive(cluster: Cluster, call: contract.ReviveOffers) -> Callable[[], None]:
             cluster.filters.drop(Client(role, framework.id))
         cluster.maintenance.drop_filters(framework=framework.id)
         cluster.ledger.refresh(framework)
-        cluster.mark_all_dirty()
+        cluster.mark_all_changed()
         cluster.candidates.schedule_all()
 
     return change
@@ -189,7 +189,7 @@ def request(cluster: Cluster, call: contract.RequestResources) -> Callable[[], N
         cluster.quarantine.put("framework", framework.id, "request", flaw)
         framework.demand = demand
         cluster.ledger.refresh(framework)
-        cluster.mark_all_dirty()
+        cluster.mark_all_changed()
 
     return change
 

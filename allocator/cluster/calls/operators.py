@@ -23,7 +23,7 @@ def tick(cluster: Cluster, _: contract.Tick) -> Callable[[], None]:
 
     def change() -> None:
         for agent in cluster.filters.expire(cluster.now_ns):
-            cluster.candidates.mark_dirty(agent)
+            cluster.candidates.mark_changed(agent)
         users = cluster.ledger.clients.users
         users.forget_idle()
         if users.look_is_due:
@@ -95,7 +95,7 @@ def set_quota(cluster: Cluster, call: contract.SetQuota) -> Callable[[], None]:
 
     def change() -> None:
         cluster.ledger.quotas.set(call.role, quota, cluster.ledger.agents)
-        cluster.mark_all_dirty()
+        cluster.mark_all_changed()
 
     return change
 
@@ -109,7 +109,7 @@ def update_quota(cluster: Cluster, call: contract.UpdateQuota) -> Callable[[], N
 
     def change() -> None:
         cluster.ledger.quotas.set(call.role, quota, cluster.ledger.agents)
-        cluster.mark_all_dirty()
+        cluster.mark_all_changed()
 
     return change
 
@@ -122,7 +122,7 @@ def remove_quota(cluster: Cluster, call: contract.RemoveQuota) -> Callable[[], N
 
     def change() -> None:
         cluster.ledger.quotas.remove(call.role)
-        cluster.mark_all_dirty()
+        cluster.mark_all_changed()
 
     return change
 
@@ -168,6 +168,6 @@ def update_whitelist(cluster: Cluster, call: contract.UpdateWhitelist) -> Callab
 
     def change() -> None:
         cluster.whitelist = hostnames
-        cluster.mark_all_dirty()
+        cluster.mark_all_changed()
 
     return change

@@ -9,7 +9,7 @@ from allocator.cluster.input.limits import Limits
 from allocator.cluster.input.quarantine import ValidationError
 from allocator.cluster.input.resource_parser import ResourceParser
 from allocator.cluster.metering.metered import note_refusal
-from allocator.cluster.offers.filters import parse_filter_duration
+from allocator.cluster.offers.offer_filters import parse_filter_duration
 from allocator.cluster.offers.operations import (
     OperationError,
     ResourceConversion,
@@ -40,7 +40,7 @@ def recover(cluster: Cluster, call: contract.RecoverResources) -> Callable[[], N
         agent = _release(cluster, client, call.agent_id, resources)
         if cluster.ledger.assumed_usage is not None and agent is not None and refusal is not None:
             cluster.ledger.assumed_usage.answered(agent, client)
-        _note_task_end(cluster, client, call.agent_id, resources, declined=call.HasField("filters"))
+        _note_return(cluster, client, call.agent_id, resources, declined=call.HasField("filters"))
         if agent is None or refusal is None or call.framework_id not in cluster.ledger.frameworks:
             return
         cluster.demands.note_answer(client, agent.id, resources)
@@ -91,7 +91,7 @@ def reject(cluster: Cluster, call: contract.RejectOffer) -> Callable[[], None]:
         _put_flaw(cluster, call.framework_id, parser.flaw)
         client = Client(role, call.framework_id)
         _release(cluster, client, call.agent_id, resources)
-        _note_task_end(cluster, client, call.agent_id, resources, declined=True)
+        _note_return(cluster, client, call.agent_id, resources, declined=True)
         cluster.statistics.rejected += 1
 
     return change
@@ -132,7 +132,7 @@ def update_allocation(cluster: Cluster, call: contract.UpdateAllocation) -> Call
         cluster.ledger.convert(agent, call.framework_id, role, held - offered + remaining)
         if cluster.ledger.assumed_usage is not None:
             cluster.ledger.assumed_usage.answered(agent, Client(role, call.framework_id))
-        cluster.candidates.mark_dirty(agent.id)
+        cluster.candidates.mark_changed(agent.id)
 
     return change
 
@@ -158,7 +158,7 @@ def update_available(cluster: Cluster, call: contract.UpdateAvailable) -> Callab
         cluster.replies.append(reply)
         if total is not None:
             cluster.ledger.set_total(agent, total)
-            cluster.candidates.mark_dirty(agent.id)
+            cluster.candidates.mark_changed(agent.id)
 
     return change
 
@@ -197,10 +197,10 @@ def _put_flaw(cluster: Cluster, framework: str, flaw: ValidationError | None) ->
         cluster.quarantine.put("framework", framework, "resources", flaw)
 
 
-def _note_task_end(
+def _note_return(
     cluster: Cluster, client: Client, agent_id: str, resources: Resources, *, declined: bool
 ) -> None:
-    """Update runtime estimates and backfill holds after resources of a client were recovered.
+    """Update runtime estimates and backfill holds after a client gave resources back.
 
     A backfill hold keeps an agent free for a client whose next task fits on no agent yet.
 
@@ -277,11 +277,10 @@ def add_filter(  # noqa: PLR0913, PLR0917 - all arguments describe one filter
 ) -> None:
     """Add an offer filter for declined resources.
 
-    If the requested length is zero, a filter is added that ends before the next tick. Mesos makes
-    offers in batches, so that a declining framework waits for the next batch even without a filter.
-    With `Cluster.offers_freed_at_once`, freed resources are offered before the next batch, so a
-    short filter replaces that wait. Otherwise framework and allocator would exchange the same offer
-    endlessly.
+    Only ticks remove filters whose time is over. With a requested length of zero and
+    `Cluster.offers_freed_at_once`, a filter is added that the next tick removes. Otherwise the
+    declining framework would get the same resources again at once, without end. If offers are made
+    at ticks only, a requested length of zero adds no filter.
 
     A framework that has left the role gets no offers for the role, and therefore no filter.
 

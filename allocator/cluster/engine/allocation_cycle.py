@@ -66,17 +66,17 @@ class AllocationCycle:
 
     def _run(self) -> Cooperative[contract.Decisions]:
         cluster, decisions = self._cluster, contract.Decisions()
-        if not cluster.candidates.due or not cluster.allocates:
+        if not cluster.candidates.any_due or not cluster.allocates:
             return decisions
         if cluster.holds.enabled:
             for agent in cluster.holds.expire(cluster.now_ns):
-                cluster.mark_dirty(agent)
+                cluster.mark_hold_ended(agent)
         if cluster.ledger.assumed_usage is not None:
             yield from cluster.ledger.assumed_usage.expire_in_steps(
                 cluster.ledger.agents, cluster.now_ns
             )
-        changed, due = cluster.candidates.take()
-        agents = [cluster.ledger.agents[name] for name in changed]
+        examined, due = cluster.candidates.take()
+        agents = [cluster.ledger.agents[name] for name in examined]
         for before in self._before:
             before()
         self._random.shuffle(agents)  # so that no agent is always used first

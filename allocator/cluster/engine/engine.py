@@ -25,8 +25,8 @@ from allocator.cluster.input.errors import InvalidEvent, LostTrack
 from allocator.cluster.input.quarantine import ValidationError, describe_error
 from allocator.cluster.metering.metered import hand_over_metering
 from allocator.cluster.metering.role_meter import RoleMeter
-from allocator.cluster.offers.exclusions import Exclusions
-from allocator.cluster.offers.filters import OfferFilters
+from allocator.cluster.offers.offer_constraints import Exclusions
+from allocator.cluster.offers.offer_filters import OfferFilters
 from allocator.cluster.settings import EngineSettings
 from allocator.cluster.state import Cluster, ClusterStatistics
 from allocator.cluster.users.usage import update_usage

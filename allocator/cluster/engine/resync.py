@@ -12,7 +12,7 @@ from allocator.cluster.calls.resources import add_filter
 from allocator.cluster.frameworks.framework import Client, Framework
 from allocator.cluster.input.quarantine import Topic
 from allocator.cluster.input.resource_parser import ResourceParser
-from allocator.cluster.offers.filters import parse_filter_duration
+from allocator.cluster.offers.offer_filters import parse_filter_duration
 from allocator.cluster.resources import InvalidResource
 from allocator.cluster.state import Cluster
 from allocator.contract import allocator_pb2 as contract

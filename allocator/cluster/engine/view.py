@@ -50,7 +50,7 @@ class TaskFit:
     slip: str
     """The label that Longshare cannot read and therefore ignores; empty if none."""
     at_a_time: int
-    """How many of the framework's tasks form one batch, because one task is below the demand
+    """How many of the framework's tasks form one unit, because one task is below the demand
     floor."""
     unnamed: tuple[str, ...]
     """Resources that the framework is not offered, because its known demand does not name them."""
@@ -348,7 +348,7 @@ class View(SchedulerAdapter):
             agents=ledger.placements.number(framework.id),
             misfit=self._misfit(framework),
             slip=framework.subscription.unreadable,
-            at_a_time=max(map(ledger.batch_size, ledger.clients.of(framework.id))),
+            at_a_time=max(map(ledger.unit_size, ledger.clients.of(framework.id))),
             unnamed=tuple(self._unnamed(framework)),
         )
 

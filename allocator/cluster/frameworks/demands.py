@@ -116,9 +116,9 @@ class Demands:
 
 
 class DemandFloor(Largest):
-    """The minimum size of a task batch: a fraction of the largest agent, in some resource.
+    """The minimum size of a unit of tasks: a fraction of the largest agent, in some resource.
 
-    If one task is smaller than the floor, several tasks are allocated together, as a batch. The
+    If one task is smaller than the floor, several tasks are allocated together, as a unit. The
     floor therefore bounds the number of allocations on an agent, however small a framework's
     demand is. The class also knows the resource names of all agents, to explain demands that no
     agent can meet.
@@ -204,8 +204,8 @@ class DemandFloor(Largest):
         present = {name for name, agents in self._agents_with.items() if agents > 0}
         return sorted(map(readable, present.difference(named)))
 
-    def batch_size(self, demand: Quantities) -> int:
-        """Return the number of tasks in a batch: the fewest that reach the floor in some resource.
+    def unit_size(self, demand: Quantities) -> int:
+        """Return the number of tasks in a unit: the fewest that reach the floor in some resource.
 
         Args:
             demand: Demand of one task in thousandths, by resource.

@@ -50,7 +50,7 @@ class Limits:
     """Maximum number of a client's offer filters on one agent. Beyond the limit, the filter that
     ends first is dropped. 0, which event logs without this limit mean: without a limit."""
     smallest_demand: float = 0.001
-    """The demand floor: minimum size of a task batch, as a fraction of the largest agent in some
+    """The demand floor: minimum size of a unit of tasks, as a fraction of the largest agent in some
     resource. 0: without a floor."""
     unanswered: float = 1.0
     """Outstanding-offer limit: fraction of the cluster that one framework may be offered without

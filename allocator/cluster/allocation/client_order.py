@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from allocator.cluster.agents.agent import Agent
 from allocator.cluster.allocation.client_index import ClientIndex, ClientMask, ones
-from allocator.cluster.allocation.progressive_filling import ClientNode, Node, RoleNode
+from allocator.cluster.allocation.progressive_filling import ClientNode, InnerNode, Node
 from allocator.cluster.frameworks.clients import Clients
 from allocator.cluster.frameworks.framework import Client
 from allocator.cluster.users import User
@@ -80,11 +80,12 @@ class LocalSorterSnapshot:
         return self.sort_key_after(user, total - self.held(user), times)
 
 
-class SorterView:
-    """A working copy of the sorter order, for the tentative allocations of one cycle.
+class CycleSorters:
+    """Copies of the sorters, for the tentative allocations of one cycle.
 
-    Allocations change only the snapshots of this view. At the end of the cycle, `commit` applies
-    all of them to the pools and framework sorters at once.
+    Mesos calls an order of clients or roles a sorter. The sorters of Longshare are pools (of users)
+    and framework sorters (of one user's clients). Allocations change only the copies. At the end of
+    the cycle, `commit` applies all of them to the sorters at once.
     """
 
     def __init__(self, clients: Clients) -> None:
@@ -198,17 +199,17 @@ _FEW = 8
 """Skipping this many clients costs as much as sorting one client."""
 
 
-class RoleTreeIterator:
-    """Iterates over the users and clients of the role tree in sorter order, in one cycle.
+class ClientOrder:
+    """The order of all clients in one cycle: users of the role tree, and clients of each user.
 
-    Progressive filling uses this order, and so does `FairShareStage` when it allocates task by
-    task.
+    `clients` yields the order, for `FairShareStage` when it allocates one share at a time. `tree`
+    returns the same order as a tree of nodes, for progressive filling.
     """
 
-    def __init__(self, clients: Clients, sorter: SorterView, index: ClientIndex) -> None:
+    def __init__(self, clients: Clients, sorters: CycleSorters, index: ClientIndex) -> None:
         self._registered = clients
         self._users = clients.users
-        self._sorter = sorter
+        self._sorters = sorters
         self._index = index
 
     @property
@@ -246,7 +247,7 @@ class RoleTreeIterator:
 
     def _clients(self, user: User, agent: Agent, eligible: ClientMask) -> Iterator[Client]:
         """Yield the eligible clients of a user and of its sub-users, in sorter order."""
-        snapshot = self._sorter.on(user, agent, self._held(agent))
+        snapshot = self._sorters.on(user, agent, self._held(agent))
         for name, mask in self._present(user, snapshot, eligible):
             if mask in self._index.client:
                 yield self._index.client[mask]
@@ -255,7 +256,7 @@ class RoleTreeIterator:
             if child is not user and child.sub_pool is not None:
                 yield from self._clients(child, agent, mask)
             else:
-                yield from self._own_clients(child, self._sorter.own(child), mask)
+                yield from self._own_clients(child, self._sorters.own(child), mask)
 
     def _node(
         self, user: User, agent: Agent, eligible: ClientMask, nodes: MakeNode, *, nested: bool
@@ -271,13 +272,13 @@ class RoleTreeIterator:
             nodes: Creates the node of a client.
             nested: Whether the pool is below a member that has competing siblings.
         """
-        snapshot = self._sorter.on(user, agent, self._held(agent))
+        snapshot = self._sorters.on(user, agent, self._held(agent))
         present = self._present(user, snapshot, eligible)
         first = next(present, None)
         if first is not None and first[1] == eligible:
             return self._member(user, first[0], agent, eligible, nodes, nested=nested, shared=False)
         members = chain([first] if first is not None else [], present)
-        return RoleNode(self._members(user, members, agent, nodes, nested=nested), snapshot)
+        return InnerNode(self._members(user, members, agent, nodes, nested=nested), snapshot)
 
     def _members(
         self,
@@ -331,8 +332,8 @@ class RoleTreeIterator:
         child = user.children.get(name, user)
         if child is not user and child.sub_pool is not None:
             return self._node(child, agent, eligible, nodes, nested=nested)
-        own = self._sorter.own(child)
-        return RoleNode(self._client_nodes(child, own, eligible, nodes, nested=nested), own)
+        own = self._sorters.own(child)
+        return InnerNode(self._client_nodes(child, own, eligible, nodes, nested=nested), own)
 
     def _client_nodes(
         self,
@@ -368,7 +369,7 @@ class RoleTreeIterator:
             eligible: The clients to consider.
         """
         by_user, depth = self._index.by_user, len(user.ancestry)
-        if not self._is_small(eligible, by_user[user.name] if depth else self._index.candidates):
+        if not self._is_small(eligible, by_user[user.name] if depth else self._index.wanting):
             for name in snapshot:
                 mask = by_user.get(name, 0) & eligible
                 if mask:

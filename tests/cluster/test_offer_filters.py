@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allocator.cluster.frameworks.framework import Client
-from allocator.cluster.offers import filters as filters_
-from allocator.cluster.offers.filters import OfferFilters, parse_filter_duration
+from allocator.cluster.offers import offer_filters
+from allocator.cluster.offers.offer_filters import OfferFilters, parse_filter_duration
 from allocator.cluster.resources import Resources, parse_total
 from allocator.contract import mesos_pb2 as mesos
 from tests.cluster.master_side import resources
@@ -58,7 +58,7 @@ def test_offer_filters_exclude_exactly_what_a_plain_list_excludes(
     history: list[tuple[object, ...]], few: int
 ) -> None:
     """The limits of slots, filters and instants before a clean-up or an index are varied."""
-    with mock.patch.multiple(filters_, _FEW=few, _MANY=few, _INDEXED=few):
+    with mock.patch.multiple(offer_filters, _FEW=few, _MANY=few, _INDEXED=few):
         compare(history)
 
 
@@ -227,7 +227,7 @@ def test_an_agent_that_was_removed_expires_only_with_its_new_filters() -> None:
 
 
 def test_agents_expire_in_the_order_of_their_filters_also_after_a_clean_up() -> None:
-    with mock.patch.object(filters_, "_MANY", 0):
+    with mock.patch.object(offer_filters, "_MANY", 0):
         filters = OfferFilters()
         for until in (50, 40, 30, 20, 10):
             filters.add(CLIENTS[0], f"s{until}", SIZES[1], until)
@@ -297,7 +297,7 @@ def test_beyond_the_limit_a_client_loses_its_filter_on_the_agent_that_ends_first
     indexed: int,
 ) -> None:
     """The agent's filters are indexed by client, or are too few for an index."""
-    with mock.patch.object(filters_, "_INDEXED", indexed):
+    with mock.patch.object(offer_filters, "_INDEXED", indexed):
         compare_surplus()
 
 
@@ -329,7 +329,7 @@ def compare_surplus() -> None:
 def test_of_filters_that_end_together_the_filter_of_the_resources_declined_first_is_dropped(
     indexed: int,
 ) -> None:
-    with mock.patch.object(filters_, "_INDEXED", indexed):
+    with mock.patch.object(offer_filters, "_INDEXED", indexed):
         filters, own = OfferFilters(most=2), CLIENTS[3]
         bags = [parse_total(resources(f"cpus:{n};mem:{9 - n}")) for n in range(3)]
         for client, bag in zip(CLIENTS, (bags[2], bags[0], bags[1]), strict=False):

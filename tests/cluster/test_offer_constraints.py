@@ -9,7 +9,7 @@ import pytest
 from allocator.cluster.engine import Engine
 from allocator.cluster.frameworks.framework import Client
 from allocator.cluster.input.limits import Limits
-from allocator.cluster.offers.exclusions import Exclusions
+from allocator.cluster.offers.offer_constraints import Exclusions
 from allocator.contract import allocator_pb2 as contract
 from tests.cluster.master_side import MasterSide, agent_call, framework_info
 from tests.cluster.test_hopeless_clients import lines
