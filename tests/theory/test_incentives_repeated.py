@@ -1,7 +1,16 @@
 """Extensions of the incentives paper: repeated gains (5.4), and ratios of zero (B.1).
 
-The available text lacks the formulas. docs/research/optimum.md derives the claims
-that are checked here.
+The available text lacks the formulas, so the claims are derived here.
+
+Theorem 5.4: with one resource, let the liar lead by a factor of at least 1 + γ at several times,
+and lag between each two. Let xₖ be its truthful total at the k-th time, and κ = maxⱼ wᵢ/(wᵢ + wⱼ).
+Then γ < κ, and xₖ(κ − γ) ≥ κγ(x₁ + … + xₖ₋₁). The sum of these totals grows each time by a factor
+of at least 1 + κγ/(κ − γ). Proof: let D be the sum of all positive differences to the truthful
+totals. D grows in an epoch by at most the increase of the liar's lag (Lemma D.1). Between two
+times, the liar falls behind by at most xₖ − (1 + γ)xₖ₋₁. So γxₖ ≤ κD ≤ κ(xₖ − γ(x₁ + … + xₖ₋₁)).
+
+Theorem B.1: a user with a need of zero can gain without bound by claiming more. In the instance
+with parameter B, the user gets B − 2 instead of 2 − 2^(3 − B).
 """
 
 import random

@@ -44,9 +44,17 @@ def bound(profile: Profile, liars: Sequence[ProfileUser]) -> Fraction | None:
     * One resource, with equal ratios for all users, and several liars together: 2.
     * One resource, with equal ratios, and one liar i: 1 + max wᵢ / (wᵢ + wⱼ) over the other users j
       (Theorem 5.3), so 3/2 with equal weights (Theorem 3.6). Our copy of the paper lacks the
-      formula of Theorem 5.3; docs/research/optimum.md derives it.
+      formula of Theorem 5.3, which is derived below.
     * Otherwise, one liar i: 1 + ρ, where ρ is the largest aᵢq wᵢ / (aⱼq wⱼ) over all resources q
       and other users j (Theorem 4.6).
+
+    Derivation of Theorem 5.3. Fix a lie that claims less. Let Rᵢ be the truthful total of user i,
+    and R'ᵢ its total with the lie. Let D be the sum of all positive R' − R. D grows only in epochs
+    with a lie, by at most the liars' truthful allocation (Lemmas 3.4, C.2). So D ≤ R, the liars'
+    truthful total, and several liars get at most 2R. Let one liar i lead by g > 0. In the last
+    epoch in which i got more than with the truth, some user j got less, although both wanted more.
+    Hence R'ᵢ/wᵢ ≤ R'ⱼ/wⱼ and Rⱼ/wⱼ ≤ Rᵢ/wᵢ (Lemmas 3.3, C.1), so j leads by at least g wⱼ/wᵢ.
+    From g(1 + wⱼ/wᵢ) ≤ D ≤ Rᵢ follows g ≤ Rᵢ wᵢ/(wᵢ + wⱼ).
 
     Args:
         profile: The users' demands in all epochs.
