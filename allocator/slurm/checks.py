@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
 from allocator.slurm.factors import USUAL_DIFFERENCE
+from allocator.slurm.state import MOST_UNKNOWN_ACCOUNTS
 from allocator.slurm.users import UserKey
 
 _WEIGHTS = (
@@ -227,6 +228,17 @@ def _accounting(configuration: Mapping[str, str], user_key: UserKey) -> list[Set
                 f"AccountingStorageType={storage}",
                 "Without slurmdbd there is no tree of accounts, and accounts have no shares.",
                 "Run slurmdbd, or let resources count for users.",
+            )
+        )
+    enforced = configuration.get("AccountingStorageEnforce", "none")
+    if keeps_accounting(configuration) and user_key != "user" and "associations" not in enforced:
+        findings.append(
+            SettingFinding(
+                "warning",
+                f"AccountingStorageEnforce={enforced}",
+                "A user may submit jobs for invented accounts, and each of them gets turns. Jobs "
+                f"of more than {MOST_UNKNOWN_ACCOUNTS} such accounts are left out of the order.",
+                "Set AccountingStorageEnforce=associations.",
             )
         )
     generic = configuration.get("GresTypes", "(null)")

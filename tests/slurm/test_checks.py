@@ -16,6 +16,7 @@ GOOD = {
     "PriorityFlags": "",
     "MinJobAge": "300 sec",
     "AccountingStorageType": "accounting_storage/slurmdbd",
+    "AccountingStorageEnforce": "associations,limits",
     "AccountingStorageTRES": "cpu,mem,energy,node,billing,gres/gpu",
     "GresTypes": "gpu",
 }
@@ -42,6 +43,8 @@ def test_a_good_configuration_has_no_findings() -> None:
         ("PriorityWeightAge", "1000", "note"),
         ("PriorityWeightTRES", "CPU=1000", "warning"),
         ("MinJobAge", "5 sec", "warning"),
+        ("AccountingStorageEnforce", "none", "warning"),
+        ("AccountingStorageEnforce", "nosteps", "warning"),
         ("AccountingStorageTRES", "cpu,mem", "warning"),
         ("PreemptType", "preempt/qos", "note"),
     ],
