@@ -25,6 +25,7 @@ EXIT_CODES = (
     "configuration; 3, no service answers. For a service with TLS, environment variables name "
     "files: LONGSHARE_CA, and for mTLS LONGSHARE_CERTIFICATE and LONGSHARE_KEY."
 )
+_VARIABLE = "LONGSHARE_ADDRESS"
 _LARGEST_ANSWER = 256 * 2**20
 """Bytes of an answer; the service's own limit."""
 
@@ -62,14 +63,21 @@ class Connection:
 
     Args:
         address: Address of the service; None: the address in the configuration file.
-        config: The service's configuration file; None: the default address.
+        config: The service's configuration file; None: the address in the environment variable
+            LONGSHARE_ADDRESS, else the default address.
         timeout: Seconds to wait for each answer.
     """
 
     def __init__(self, address: str | None, config: Path | None, timeout: float) -> None:
         from allocator.contract.admin_pb2_grpc import AdminStub
+        from allocator.service.addresses import DEFAULT
 
-        self._address = _target(address) if address else _configured(config)
+        if address:
+            self._address = _target(address, "--address")
+        elif config:
+            self._address = _configured(config)
+        else:
+            self._address = _target(os.environ.get(_VARIABLE) or DEFAULT, _VARIABLE)
         self._timeout = timeout
         self._stub = AdminStub(open_channel(self._address))
 
@@ -267,21 +275,22 @@ def _refusing_path(path: Path) -> Path:
     )
 
 
-def _target(address: str) -> str:
-    """Return an address as a gRPC target. If it is invalid, end the command with an error."""
+def _target(address: str, source: str) -> str:
+    """Return an address as a gRPC target. If it is invalid, end the command with an error.
+
+    Args:
+        address: The address.
+        source: The option or environment variable with the address, for the error.
+    """
     from allocator.service.addresses import target
 
     try:
         return target(address)
     except ValueError as error:
-        fail(USAGE, f"--address: {error}, nor unix:///PATH")
+        fail(USAGE, f"{source}: {error}, nor unix:///PATH")
 
 
-def _configured(config: Path | None) -> str:
-    if config is None:
-        from allocator.service.addresses import DEFAULT
-
-        return DEFAULT
+def _configured(config: Path) -> str:
     from allocator.service.config import ConfigError, load_listen
 
     try:

@@ -40,9 +40,8 @@ Address = Annotated[
     str | None,
     typer.Option(
         "--address",
-        envvar="LONGSHARE_ADDRESS",
         help="Address of the service: HOST:PORT or unix:///PATH.",
-        show_default="the address in --config, else 127.0.0.1:5060",
+        show_default="the address in --config, else LONGSHARE_ADDRESS, else 127.0.0.1:5060",
     ),
 ]
 ConfigFile = Annotated[

@@ -244,6 +244,18 @@ def test_the_address_is_read_from_the_configuration(prompt: Prompt, tmp_path: Pa
     assert "none.toml" in completed.stderr
 
 
+def test_a_configuration_that_is_named_overrides_the_address_in_the_environment(
+    prompt: Prompt, tmp_path: Path
+) -> None:
+    config, elsewhere = str(tmp_path / "longshare.toml"), f"unix://{tmp_path}/none.sock"
+    completed = longshare("shares", "--config", config, LONGSHARE_ADDRESS=elsewhere)
+    assert completed.returncode == 0, completed.stderr
+    completed = longshare("shares", "--config", config, "--address", elsewhere)
+    assert (completed.returncode, elsewhere in completed.stderr) == (3, True)
+    completed = longshare("shares", LONGSHARE_ADDRESS="5060")
+    assert (completed.returncode, completed.stderr.split(": ")[1]) == (2, "LONGSHARE_ADDRESS")
+
+
 @pytest.mark.parametrize(
     "command",
     ["shares", "explain", "top", "weight set", "weight unset", "commitments reset"],

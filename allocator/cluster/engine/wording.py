@@ -185,8 +185,8 @@ class MesosWording(Wording):
                 reason.ends_after = max(why.until - view.now, 0.0)
             text = f"{reasons_text(why, view.now)}{_ahead(explanation, why)}"
             explanation.words.append(
-                f"Its framework {reason.name} ({reason.framework}) gets no more offers in role "
-                f"{called(reason.role)} now: {text}."
+                f"Its framework {reason.name} ({reason.framework}) gets no more offers in "
+                f"{_role(reason.role)} now: {text}."
             )
             if why.others_are_smaller and why.reason == "nothing_free":
                 explanation.words.append(f"Its framework {reason.name} {self.about_gaps()}")

@@ -7,7 +7,7 @@ from allocator.fairness.forecast import below_after
 from allocator.fairness.policies.policy import Policy
 from allocator.fairness.policies.sdrf import Sdrf
 from allocator.fairness.standing import Standing
-from allocator.formatting import called, duration
+from allocator.formatting import called, counted, duration
 from allocator.service.show.explanations import (
     ExplanationFacts,
     add_waited,
@@ -20,6 +20,10 @@ _TIE = 2.0**-40
 """Priorities that differ by less are called equal: policies with a memory compare in such steps."""
 _LEAST_SHOWN = 0.0001
 """Smallest difference of priorities that is shown as a number."""
+_MOST_HOLDERS = 3
+"""Maximum number of users that are named as holders of a resource."""
+_RESOURCES_LACKING = {"nothing_free", "resources"}
+"""Reasons, of Mesos and of Slurm, of a client that waits because other users hold resources."""
 
 
 def explain(
@@ -85,6 +89,7 @@ def explain(
     explanation.words.extend(adapter.wording.about_clients(standing.user))
     if cache.seconds_without_master is None:
         adapter.wording.add_waits(explanation, cache.reasons)
+        explanation.words.extend(_words_of_holders(row, rows, cache))
         explanation.words.extend(_words_of_offers(row, rows, cache))
     add_waited(explanation, cache.waited, adapter.wording)
     return explanation
@@ -292,6 +297,51 @@ def _words_of_entitlement(row: UserShare) -> str:
     if standing.share > standing.entitlement:
         return f"{entitled} and holds {standing.share - standing.entitlement:.1%} more."
     return f"{entitled}."
+
+
+def _words_of_holders(
+    row: UserShare, rows: list[UserShare], cache: ExplanationFacts
+) -> Iterator[str]:
+    """Yield a sentence about the users that hold the resource of which the user finds too little.
+
+    The resource is the fullest of the resources that the user's tasks need, or of the resources
+    that count if their needs are unknown. Outstanding offers count as held.
+
+    Args:
+        row: The user's share.
+        rows: The shares of all users.
+        cache: Why the user gets nothing more.
+    """
+    if all(wait.reason not in _RESOURCES_LACKING for wait in cache.reasons):
+        return
+    needed = {name for demand in row.demands for name in demand} or row.standing.shares.keys()
+    top_level = [share for share in rows if not share.parent]
+    held = {
+        name: sum(share.holdings[name].share for share in top_level if name in share.holdings)
+        for name in sorted(needed)
+    }
+    name = dominant(held)
+    if not name:
+        return
+    amounts = {
+        share.user: share.holdings[name].allocation
+        for share in top_level
+        if name in share.holdings and share.holdings[name].allocation
+    }
+    total = sum(amounts.values())
+    largest = sorted(amounts, key=lambda user: (-amounts[user], user))[:_MOST_HOLDERS]
+    parts = [f"{called(user)} {_amount(amounts[user])}" for user in largest]
+    if others := len(amounts) - len(largest):
+        rest = total - sum(amounts[user] for user in largest)
+        parts.append(f"{counted(others, 'other user')} {_amount(rest)}")
+    yield (
+        f"Users hold {_amount(total)} of the cluster's {_amount(total / held[name])} {name}: "
+        f"{', '.join(parts)}."
+    )
+
+
+def _amount(amount: float) -> str:
+    return f"{amount:,.10g}"
 
 
 def _words_of_offers(

@@ -228,6 +228,40 @@ def test_an_explanation_tells_unanswered_offers_from_used_resources(tmp_path: Pa
         assert "not answered" not in " ".join(ops.explain("small").words)
 
 
+def test_an_explanation_names_at_most_three_holders_of_the_lacking_resource(
+    ops: Operator,
+) -> None:
+    held = "Users hold 4 of the cluster's 4 cpus: greedy 3, small 1."
+    assert held in ops.explain("owing").words, "without a demand, the fullest resource counts"
+    assert held in ops.explain("small").words, "small is full, and the demand names cpus"
+    given = dict(zip("vwxyz", (7, 6, 3, 2, 1), strict=True))
+    holdings = {f"f{user}": resources(f"cpus:{n};mem:64", user) for user, n in given.items()}
+    ops.stream.resynchronise(
+        agents=[agent_call("s1", "cpus:19;mem:4096", holdings)],
+        frameworks=[
+            contract.AddFramework(
+                framework_id=name, info=framework_info(name, name[1:]), active=True
+            )
+            for name in holdings
+        ],
+    )
+    held = "Users hold 19 of the cluster's 19 cpus: v 7, w 6, x 3, 2 other users 3."
+    assert held in ops.explain("z").words
+    ops.stream.tell(suppress_offers=contract.SuppressOffers(framework_id="fz"))
+    assert held not in ops.explain("z").words, "z does not wait for resources"
+
+
+def test_an_explanation_calls_a_role_a_role(ops: Operator) -> None:
+    frameworks = [
+        contract.AddFramework(framework_id="f", info=framework_info("f", "*"), active=True)
+    ]
+    ops.stream.resynchronise(
+        agents=[agent_call("s1", "cpus:1", {"f": resources("cpus:1")})], frameworks=frameworks
+    )
+    words = " ".join(ops.explain("*").words)
+    assert "gets no more offers in role '*' now" in words
+
+
 def test_an_explanation_tells_nothing_of_unanswered_offers_before_mesos_1_10(
     ops: Operator,
 ) -> None:
