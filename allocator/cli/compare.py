@@ -13,7 +13,12 @@ from allocator.cli.parameters import by_user, load_policy_files, parse
 from allocator.cli.simulate import capacity_of, compiled
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from allocator.simulation.studies.compared import ComparisonRow
+
+_BLOCKED = 0.8
+"""Used fraction of the fullest resource, while tasks wait, below which large tasks block."""
 
 
 def compare(
@@ -45,6 +50,8 @@ def compare(
     The column less by is the reduction of the mean wait. If its 90 % interval contains 0, this
     trace does not decide whether users wait less. The interval is from 1,000 draws of the users.
 
+    The column used is the utilization of the fullest resource, until the last task finishes.
+
     The table counts the users that wait less or longer; --json also names these users. The mean of
     users' completion ratios is the column completed.
 
@@ -52,20 +59,22 @@ def compare(
 
     Example: longshare compare month.parquet --policies drf,sdrf:half_life=1d --load 0.5
     """
+    from allocator import provenance
     from allocator.cli.progress import bar
     from allocator.cli.simulated import print_never_started
     from allocator.simulation import fastest, store
     from allocator.simulation.setting import Setting
     from allocator.simulation.studies import compared, measures
+    from allocator.simulation.summary import utilization, utilization_while_waiting
 
     load_policy_files(policy_files)
     file = out or Path("compare.png")
     file = file if file.suffix else file.with_suffix(".png")
-    summaries = {}
+    summaries, used, used_while_waiting = {}, {}, {}
     never_started = 0
     try:
         names = _named(policies)
-        content = store.read(trace)
+        content, seed = store.read(trace), store.seed_of(trace)
         settings = {}
         for name in names:
             policy, *parameters = name.split(":")
@@ -87,6 +96,8 @@ def compare(
                 outcome.require_starts()
                 never_started = outcome.never_started
                 summaries[name] = measures.of_users(outcome)
+                used[name] = utilization(outcome, setting)
+                used_while_waiting[name] = utilization_while_waiting(outcome, setting)
                 report(number)
         figure = compared.figure_of(summaries, f"{trace.stem}: {len(summaries)} policies")
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -96,13 +107,24 @@ def compare(
     rows = compared.rows(summaries)
     if as_json:
         answer = {
+            "longshare": provenance(),
+            "seed": seed,
             "figure": str(file),
             "never_started": never_started,
-            "policies": [asdict(row) for row in rows],
+            "policies": [
+                asdict(row)
+                | {
+                    "utilization": used[row.policy],
+                    "utilization_while_waiting": used_while_waiting[row.policy],
+                }
+                for row in rows
+            ],
         }
         typer.echo(json.dumps(answer, indent=2))
     else:
-        _show(rows)
+        _show(rows, {name: _fullest(fractions)[1] for name, fractions in used.items()})
+        if blocking == options.Blocking.HEAD_OF_LINE:
+            _warn_of_blocking(used_while_waiting)
         print_never_started(never_started)
         typer.echo(f"{file}")
 
@@ -114,13 +136,37 @@ def _named(policies: str) -> list[str]:
     return names
 
 
-def _interval(row: "ComparisonRow") -> str:
-    if row.reduction_low is None or row.reduction_high is None:
-        return ""
-    return f"[{100 * row.reduction_low:.1f}, {100 * row.reduction_high:.1f}]"
+def _fullest(fractions: "Mapping[str, float | None]") -> tuple[str, float]:
+    """Return the resource with the largest used fraction, and this fraction."""
+    return max(
+        ((name, used) for name, used in fractions.items() if used is not None),
+        key=lambda entry: entry[1],
+        default=("", 0.0),
+    )
 
 
-def _show(rows: "list[ComparisonRow]") -> None:
+def _warn_of_blocking(used_while_waiting: "Mapping[str, Mapping[str, float | None]]") -> None:
+    """Say under which policy tasks wait while much is free, because the first task does not fit."""
+    from allocator.contract.printable import printable
+
+    fullest = {name: _fullest(fractions) for name, fractions in used_while_waiting.items()}
+    policy = min(fullest, key=lambda name: fullest[name][1] if fullest[name][0] else 1.0)
+    resource, used = fullest[policy]
+    if resource and used < _BLOCKED:
+        typer.echo(
+            f"Large tasks block the pool: while tasks wait under {printable(policy)}, only "
+            f"{used:.0%} of {printable(resource)}, the fullest resource, is used. Also compare "
+            "with --blocking skip.",
+            err=True,
+        )
+
+
+def _interval(low: float | None, high: float | None) -> str:
+    """Return the second line of a cell: an interval in percent, empty if there is none."""
+    return "" if low is None or high is None else f"\n[{100 * low:.1f}, {100 * high:.1f}]"
+
+
+def _show(rows: "list[ComparisonRow]", used: "Mapping[str, float]") -> None:
     from rich.table import Table
 
     from allocator.cli.tables import console
@@ -131,12 +177,13 @@ def _show(rows: "list[ComparisonRow]") -> None:
     table.add_column("policy", overflow="fold")
     for heading in (
         "mean\nwait",
-        "less by, with\n90 % interval",
-        "light",
+        "less by,\n[90 %]",
+        "light,\n[90 %]",
         "heavy",
         "gain",
         "lose",
         "completed",
+        "used",
     ):
         table.add_column(heading, justify="right", no_wrap=True)
     for position, row in enumerate(rows):
@@ -144,8 +191,8 @@ def _show(rows: "list[ComparisonRow]") -> None:
             ("", "", "", "", "")
             if position == 0
             else (
-                f"{row.reduction:+.1%} {_interval(row)}".rstrip(),
-                f"{row.light:+.1%}",
+                f"{row.reduction:+.1%}{_interval(row.reduction_low, row.reduction_high)}",
+                f"{row.light:+.1%}{_interval(row.light_low, row.light_high)}",
                 f"{row.heavy:+.1%}",
                 str(row.gain),
                 str(row.lose),
@@ -156,5 +203,6 @@ def _show(rows: "list[ComparisonRow]") -> None:
             duration(row.mean_user_wait_s),
             *changes,
             f"{row.mean_user_completion_ratio:.1%}",
+            f"{used[row.policy]:.1%}",
         )
     console().print(table)

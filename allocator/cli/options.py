@@ -127,7 +127,7 @@ Capacity = Annotated[
     typer.Option(
         metavar="NAME=N,...",
         help="Replace the machines by one pool with this capacity, in the units of the trace: "
-        "cpus=64,mem=262144.",
+        "cpus=64,mem=262144. If these are MiB, memory may have a unit: mem=256G.",
         show_default="the trace's machines",
     ),
 ]

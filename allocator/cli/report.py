@@ -9,8 +9,6 @@ import typer
 
 from allocator.cli.connection import USAGE, fail
 
-_VERDICTS = {True: "agrees", False: "DIFFERS", None: "cannot be told"}
-
 
 def report(
     folder: Annotated[
@@ -66,5 +64,6 @@ def report(
     for section in sections:
         typer.echo(section.title)
         for claim in section.claims:
-            typer.echo(f"  {_VERDICTS[claim.agrees]}: {claim.measured}")
+            verdict = "DIFFERS" if claim.agrees is False else claim.verdict
+            typer.echo(f"  {verdict}: {claim.measured}")
     typer.echo(f"{target / PAGE}")

@@ -76,6 +76,7 @@ def simulate(
 
     Example: longshare simulate month.parquet --policy sdrf --set half_life=1d --load 0.5
     """
+    from allocator import provenance
     from allocator.cli.progress import bar
     from allocator.simulation import store
     from allocator.simulation.series import Series
@@ -112,7 +113,9 @@ def simulate(
         seconds = time.perf_counter() - started
         summaries = users_of(outcome)
         answer = {
+            "longshare": provenance(),
             "trace": str(trace),
+            "seed": store.seed_of(trace),
             "setting": asdict(setting) | {"load": load},
             "simulator": "fast" if fast else "reference",
             "seconds": seconds,
@@ -242,7 +245,8 @@ def capacity_of(
     Args:
         trace: The trace to simulate.
         load: Capacity divided by the mean use of the trace, or None.
-        capacity: Capacity as text, such as `cpus=4,mem=8`, or None.
+        capacity: Capacity as text, such as `cpus=4,mem=8G`, or None. Memory with a unit is
+            converted to MiB.
 
     Returns:
         The amounts in the order of the trace's resources. None if neither option is given; the
@@ -251,6 +255,8 @@ def capacity_of(
     Raises:
         ValueError: both are given, or the capacity is invalid.
     """
+    from allocator.simulation.formats.csv import is_memory
+    from allocator.simulation.formats.text import as_mebibytes
     from allocator.simulation.setting import capacity_at, pool_of
 
     if load is not None:
@@ -262,8 +268,9 @@ def capacity_of(
     amounts: list[tuple[str, float]] = []
     for entry in capacity.split(","):
         name, equals, amount = entry.partition("=")
+        name, amount = name.strip(), amount.strip()
         try:
-            amounts.append((name.strip(), float(amount)))
+            amounts.append((name, float(as_mebibytes(amount) if is_memory(name) else amount)))
         except ValueError:
             equals = ""
         if not equals:

@@ -32,6 +32,7 @@ Writing needs the memory of one row group beyond the trace.
 _COLUMNS = ("submitted", "runtime", "user", "job", "demand", "constraint")
 """Columns of a shared copy; each is a NumPy file of its own."""
 _KEY = b"longshare"
+_SEED = b"longshare.seed"
 _DEMAND = "demand_"
 
 
@@ -56,8 +57,13 @@ They are omitted if empty, so that old readers still work.
 """
 
 
-def write(trace: Trace, path: Path) -> None:
+def write(trace: Trace, path: Path, seed: int | None = None) -> None:
     """Write a trace to a Parquet file. An existing file is replaced once the new file is complete.
+
+    Args:
+        trace: The trace.
+        path: The file.
+        seed: Seed of the generator that made the trace; None if no generator made it.
 
     Raises:
         OSError: The file cannot be written.
@@ -72,7 +78,8 @@ def write(trace: Trace, path: Path) -> None:
     )
     omitted = {field for field in _LATER if not getattr(about, field)}
     text = about.model_dump_json(exclude=omitted)
-    schema = _schema(trace.resources).with_metadata({_KEY: text.encode()})
+    metadata = {_KEY: text.encode()} | ({} if seed is None else {_SEED: str(seed).encode()})
+    schema = _schema(trace.resources).with_metadata(metadata)
     with whole(path) as part, pq.ParquetWriter(part, schema, compression="zstd") as writer:
         for table in _tables(trace, schema):
             writer.write_table(table)
@@ -98,6 +105,17 @@ def read(path: Path, count: int | None = None) -> Trace:
         ) from error
     except TraceError as error:
         raise TraceError(f"{path} is not a trace: {error}") from error
+
+
+def seed_of(path: Path) -> int | None:
+    """Return the seed of the generator that made a trace file; None if the file names no seed.
+
+    Raises:
+        OSError: The file cannot be read.
+    """
+    with pq.ParquetFile(path) as file:
+        text = (file.schema_arrow.metadata or {}).get(_SEED, b"")
+    return int(text) if text.isdigit() else None
 
 
 def share(path: Path, folder: Path) -> None:

@@ -150,7 +150,7 @@ def summary(outcome: Outcome, users: UserSummary, setting: Setting) -> dict[str,
     """
     trace = outcome.trace
     ran = outcome.started != NEVER
-    last = int(outcome.finished.max()) if ran.any() else 0
+    last = _last_finish(outcome)
     operations = outcome.operations
     return {
         "tasks": len(trace),
@@ -166,7 +166,8 @@ def summary(outcome: Outcome, users: UserSummary, setting: Setting) -> dict[str,
         "slowdown": _distribution(slowdowns(outcome)),
         "job_completion_s": _distribution(completion_s(outcome)),
         "last_finish_s": last / MICROSECONDS,
-        "utilization": _utilization(outcome, setting, last),
+        "utilization": utilization(outcome, setting),
+        "utilization_while_waiting": utilization_while_waiting(outcome, setting),
         "live_tree_events": operations.events if operations.count else None,
         "operations": {
             name: {"count": count, "seconds": operations.seconds.get(name)}
@@ -175,13 +176,12 @@ def summary(outcome: Outcome, users: UserSummary, setting: Setting) -> dict[str,
     }
 
 
-def _utilization(outcome: Outcome, setting: Setting, last: int) -> dict[str, float | None]:
+def utilization(outcome: Outcome, setting: Setting) -> dict[str, float | None]:
     """Return the mean used fraction of each resource, from the first submission to the last finish.
 
     Args:
         outcome: The simulated outcome.
         setting: The simulated setting; gives the capacity.
-        last: Time of the last finish in microseconds.
 
     Returns:
         Fractions by name of the resource; None without capacity or duration.
@@ -189,7 +189,43 @@ def _utilization(outcome: Outcome, setting: Setting, last: int) -> dict[str, flo
     trace = outcome.trace
     ran = outcome.started != NEVER
     work = (trace.runtime * ran).astype(np.float64) @ trace.demand
-    span = last - int(trace.submitted[0]) if len(trace) else 0
+    span = _last_finish(outcome) - int(trace.submitted[0]) if len(trace) else 0
+    return _fractions(trace, setting, work, span)
+
+
+def utilization_while_waiting(outcome: Outcome, setting: Setting) -> dict[str, float | None]:
+    """Return the mean used fraction of each resource, over the time in which some task waits.
+
+    Low fractions show that tasks which do not fit leave the cluster idle. Tasks that never start
+    are left out. Arguments and result are as in `utilization`.
+    """
+    trace = outcome.trace
+    ran = np.flatnonzero(outcome.started != NEVER)
+    begin, started = trace.submitted[ran], outcome.started[ran]
+    if not len(ran):
+        return dict.fromkeys(trace.resources)
+    # Tasks are in order of submission, so a pause begins where all earlier tasks have started.
+    latest = np.maximum.accumulate(started)
+    new = np.flatnonzero(np.concatenate(([True], begin[1:] > latest[:-1])))
+    opens, closes = begin[new], np.concatenate((latest[new[1:] - 1], latest[-1:]))
+    instants = np.column_stack((opens, closes)).ravel()
+    waited = np.concatenate(([0], np.cumsum(closes - opens)))
+    until = np.column_stack((waited[:-1], waited[1:])).ravel().astype(np.float64)
+    overlap = np.interp(outcome.finished[ran], instants, until) - np.interp(
+        started, instants, until
+    )
+    return _fractions(trace, setting, overlap @ trace.demand[ran], int(waited[-1]))
+
+
+def _last_finish(outcome: Outcome) -> int:
+    ran = outcome.started != NEVER
+    return int(outcome.finished.max()) if ran.any() else 0
+
+
+def _fractions(
+    trace: Trace, setting: Setting, work: NDArray[np.float64], span: int
+) -> dict[str, float | None]:
+    """Return the fraction of the capacity in a time of `span` microseconds that is `work`."""
     capacity = setting.machines(trace).sum(axis=0)
     return {
         name: float(used / (total * span)) if total * span else None

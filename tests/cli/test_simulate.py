@@ -10,6 +10,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from allocator import provenance
 from allocator.simulation import store
 from allocator.simulation.trace import MachineClass
 from tests.film.reading import film_of
@@ -40,6 +41,7 @@ def test_json_output_equals_the_written_summary(trace: Path, tmp_path: Path) -> 
     assert completed.returncode == 0, completed.stderr
     answer = json.loads(completed.stdout)
     assert answer == json.loads((out / "summary.json").read_text())
+    assert (answer["longshare"], answer["seed"]) == (provenance(), None)
     assert answer["setting"] == {
         "policy": "drf",
         "parameters": {},
@@ -200,8 +202,16 @@ def test_policies_are_compared_with_a_figure(trace: Path, tmp_path: Path) -> Non
     assert (sdrf["policy"], sdrf["reduction"]) == ("sdrf:half_life=1m", 0.0)
     assert (drf["reduction_low"], drf["reduction_high"]) == (None, None)
     assert (sdrf["reduction_low"], sdrf["reduction_high"]) == (0.0, 0.0)
-    table = longshare(*command, "mem=8,cpus=2", "--out", str(tmp_path / "c.png")).stdout
-    assert "+0.0% [0.0, 0.0]" in table
+    assert (sdrf["light_low"], sdrf["light_high"]) == (None, None), "one user is light"
+    assert sdrf["utilization"] == {"cpus": 35 / 40, "mem": 35 / 160}
+    # Tasks wait until 10 s; the pool is full of CPUs from the start.
+    assert sdrf["utilization_while_waiting"] == {"cpus": 1.0, "mem": 0.25}
+    shown = longshare(*command, "mem=8,cpus=2", "--out", str(tmp_path / "c.png"))
+    table = shown.stdout
+    row, interval = table.splitlines()[-4:-2]
+    assert (row.split()[3], row.split()[-1]) == ("+0.0%", "87.5%")
+    assert interval.split()[-2:] == ["[0.0,", "0.0]"]
+    assert "Large tasks block" not in shown.stderr
     assert sdrf["saved_s"] == {}
     assert (tmp_path / "c.png").read_bytes()[:4] == b"\x89PNG"
     for policies, complaint in (
@@ -212,6 +222,37 @@ def test_policies_are_compared_with_a_figure(trace: Path, tmp_path: Path) -> Non
         completed = longshare(*command[:3], policies, "--load", "1")
         assert (completed.returncode, completed.stdout) == (2, "")
         assert complaint in completed.stderr
+
+
+@pytest.mark.slow  # may compile the fast path
+@pytest.mark.timeout(600)
+def test_a_comparison_warns_of_large_tasks_that_block_the_pool(tmp_path: Path) -> None:
+    path = tmp_path / "trace.parquet"
+    rows = [(0, 10, "small", 1, 1), (1, 10, "large", 4, 1), (2, 10, "small", 1, 1)]
+    store.write(trace_of(rows), path, seed=7)
+    command = ("compare", str(path), "--policies", "fifo,drf", "--capacity", "cpus=4,mem=2G")
+    out = ("--out", str(tmp_path / "c.png"))
+    blocked = longshare(*command, *out)
+    assert blocked.returncode == 0, blocked.stderr
+    assert "while tasks wait under drf, only 25% of cpus, the fullest resource" in blocked.stderr
+    assert "Large tasks block" not in longshare(*command, "--blocking", "skip", *out).stderr
+    answer = json.loads(longshare(*command, *out, "--json").stdout)
+    assert (answer["longshare"], answer["seed"]) == (provenance(), 7)
+
+
+def test_memory_of_a_capacity_may_have_a_unit(trace: Path) -> None:
+    def capacity(text: str) -> list[float]:
+        command = ("simulate", str(trace), "--policy", "drf", "--reference", "--json")
+        answer: list[float] = json.loads(longshare(*command, "--capacity", text).stdout)["setting"][
+            "capacity"
+        ]
+        return answer
+
+    assert capacity("cpus=2,mem=16G") == [2.0, 16384.0]
+    assert capacity("cpus=2,mem=1.5 GiB") == [2.0, 1536.0]
+    refused = longshare("simulate", str(trace), "--policy", "drf", "--capacity", "cpus=2G,mem=8")
+    assert refused.returncode == 2
+    assert "'cpus=2G' is not NAME=AMOUNT" in refused.stderr
 
 
 @pytest.mark.parametrize("columns", [44, 60, 80])

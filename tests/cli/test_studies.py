@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from allocator import provenance
 from allocator.simulation import store
 from tests.forks import longshare
 from tests.simulation.test_advice import bursts_beside_a_hog
@@ -31,6 +32,11 @@ def test_a_sweep_is_resumed_and_reported(folder: Path) -> None:
     assert (folder / "out" / "report.html").exists()
     report = json.loads(longshare("report", str(folder / "out"), "--papers", "--json").stdout)
     assert "sdrf-fig-11" in report["sections"]
+    told = longshare("report", str(folder / "out"), "--papers").stdout
+    assert "  cannot be told (one trace): " in told
+    index = json.loads((folder / "out" / "sweep.json").read_text())
+    assert index["longshare"] == provenance()
+    assert index["seeds"] == {"hog": []}
 
 
 def test_the_trace_option_replaces_the_traces_of_the_sweep_file(folder: Path) -> None:

@@ -7,7 +7,13 @@ import pytest
 
 from allocator.simulation.outcome import NEVER, Operations, Outcome
 from allocator.simulation.setting import Setting
-from allocator.simulation.summary import completion_s, slowdowns, summary, users_of
+from allocator.simulation.summary import (
+    completion_s,
+    slowdowns,
+    summary,
+    users_of,
+    utilization_while_waiting,
+)
 from tests.simulation.crowded import S, trace_of
 
 ROWS = [(0, 20, "a", 1, 0), (5, 4, "a", 1, 0), (10, 20, "b", 1, 2), (12, 1, "c", 9, 0)]
@@ -62,6 +68,8 @@ def test_the_summary_counts_users_alike_however_many_tasks_they_have() -> None:
     assert report["completion_ratio"] == 0.5
     assert report["wait_s"]["mean"] == pytest.approx(35 / 3)
     assert report["utilization"] == {"cpus": 44 / 50, "mem": 40 / 200}
+    # Tasks wait from 5 to 30: the pool is full until 24.
+    assert report["utilization_while_waiting"] == {"cpus": 19 / 25, "mem": 0.0}
     assert report["live_tree_events"] == 2
     assert report["operations"] == {"minimum": {"count": 3, "seconds": 0.5}}
 
@@ -71,3 +79,20 @@ def test_an_empty_sample_has_no_mean() -> None:
     report = summary(nothing, users_of(nothing), SETTING)
     assert report["tasks"] == report["started"] == 0
     assert report["mean_user_wait_s"] is report["wait_s"] is report["live_tree_events"] is None
+
+
+def test_utilization_while_waiting_leaves_out_pauses_between_waits() -> None:
+    rows = [(0, 4, "a", 1, 1), (0, 2, "b", 1, 1), (50, 1, "a", 1, 1), (60, 4, "a", 2, 1)]
+    rows += [(61, 2, "b", 2, 1)]
+    outcome = dataclasses.replace(
+        OUTCOME,
+        trace=trace_of(rows),
+        started=np.array([0, 1, 50, 60, 64]) * S,
+        machine=np.zeros(5, np.int32),
+    )
+    # Tasks wait from 0 to 1, and from 61 to 64.
+    setting = Setting("drf", capacity=(2.0, 4.0))
+    assert utilization_while_waiting(outcome, setting) == {
+        "cpus": pytest.approx((1 + 6) / 8),
+        "mem": pytest.approx((1 + 3) / 16),
+    }

@@ -116,7 +116,7 @@ def convert(
             rows.drop("names machines or an attribute that do not exist", unknown)
             rows.drop("no machine meets its constraints", nowhere)
         with_unit = {}
-        for name in filter(_is_memory, resources):
+        for name in filter(is_memory, resources):
             batch.columns[name], with_unit[name] = in_mebibytes(batch.columns[name])
         demand = _demand(rows, batch, resources)
         builder.add(
@@ -230,7 +230,8 @@ def _submitted_and_runtime(
     return submitted_us, runtime_us
 
 
-def _is_memory(column: str) -> bool:
+def is_memory(column: str) -> bool:
+    """Return whether the amounts of a resource may have a unit of memory, by its name."""
     return any(word.lower() in _MEMORY for word in _WORD.findall(column))
 
 
@@ -265,7 +266,7 @@ def _numeric(first: Rows, amounts: tuple[str, ...], separator: str) -> tuple[str
 def _has_numbers(name: str, column: Text, separator: str) -> bool:
     if separator != ",":
         column, _ = with_decimal_points(column)
-    if _is_memory(name):
+    if is_memory(name):
         column, _ = in_mebibytes(column)
     _, unreadable = numbers(column)
     return not unreadable.all()

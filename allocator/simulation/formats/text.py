@@ -353,13 +353,14 @@ def in_mebibytes(column: Text) -> tuple[Text, NDArray[np.bool_]]:
     if mask.any():
         encoded = column.dictionary_encode()
         converted = pa.array(
-            [_in_mebibytes(text) for text in encoded.dictionary.to_pylist()], pa.string()
+            [as_mebibytes(text) for text in encoded.dictionary.to_pylist()], pa.string()
         )
         column = converted.take(encoded.indices)
     return column, mask
 
 
-def _in_mebibytes(text: str) -> str:
+def as_mebibytes(text: str) -> str:
+    """Convert an amount of memory with a unit to MiB; return other texts unchanged."""
     match = re.match(_WITH_UNIT, text)
     try:
         return str(mebibytes(match[1] + match[2])) if match else text

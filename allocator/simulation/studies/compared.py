@@ -27,6 +27,7 @@ class ComparisonRow:
         reduction_low, reduction_high: 90 % interval of the reduction, from 1,000 draws of the users
             with replacement; None for the first policy, and for fewer than two users.
         light: The same reduction for the half of the users with the lowest usage.
+        light_low, light_high: 90 % interval of `light`, as for the reduction.
         heavy: The same reduction for the half of the users with the highest usage.
         gain: Number of users whose mean wait is shorter by more than a second.
         lose: Number of users whose mean wait is longer by more than a second.
@@ -41,6 +42,8 @@ class ComparisonRow:
     reduction_low: float | None
     reduction_high: float | None
     light: float
+    light_low: float | None
+    light_high: float | None
     heavy: float
     gain: int
     lose: int
@@ -59,7 +62,9 @@ def rows(fared: Mapping[str, UserMeasures]) -> list[ComparisonRow]:
     for policy, users in fared.items():
         gain = PolicyGain(first, first.wait, users.wait)
         low, high = reduction_interval([(first.wait, users.wait)])
+        light_low, light_high = gain.interval_of_half(lighter=True)
         known = users is not first and np.isfinite(low)
+        light_known = users is not first and np.isfinite(light_low)
         compared.append(
             ComparisonRow(
                 policy,
@@ -68,6 +73,8 @@ def rows(fared: Mapping[str, UserMeasures]) -> list[ComparisonRow]:
                 low if known else None,
                 high if known else None,
                 gain.reduction_of_half(lighter=True),
+                light_low if light_known else None,
+                light_high if light_known else None,
                 gain.reduction_of_half(lighter=False),
                 int(gain.gains.sum()),
                 int(gain.loses.sum()),

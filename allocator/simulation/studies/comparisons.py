@@ -110,11 +110,19 @@ class PolicyGain:
         Args:
             lighter: True for the half with the lowest usage, False for the half with the highest.
         """
-        selected = self.users.lighter_half()
-        selected = (selected if lighter else ~selected) & np.isfinite(self.before + self.after)
+        selected = self._half(lighter=lighter)
         if not selected.any():
             return 0.0
         return reduction(float(self.before[selected].mean()), float(self.after[selected].mean()))
+
+    def interval_of_half(self, *, lighter: bool) -> tuple[float, float]:
+        """Return the interval of `reduction_of_half`, as `reduction_interval` does."""
+        selected = self._half(lighter=lighter)
+        return reduction_interval([(self.before[selected], self.after[selected])])
+
+    def _half(self, *, lighter: bool) -> NDArray[np.bool_]:
+        selected = self.users.lighter_half()
+        return (selected if lighter else ~selected) & np.isfinite(self.before + self.after)
 
     @property
     def lower_part(self) -> float:

@@ -93,7 +93,7 @@ def _verdict(claim: Finding) -> str:
     if claim.agrees:
         return '<span class="agrees">agrees</span>'
     if claim.agrees is None:
-        return f'<span class="open">cannot be told.</span> {_text(claim.explanation)}'
+        return f'<span class="open">{claim.verdict}.</span> {_text(claim.explanation)}'
     return f'<span class="differs">differs.</span> {_text(claim.explanation)}'
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from allocator import provenance
 from allocator.files import whole
 from allocator.simulation.originals.catalogue import create_policy
 from allocator.simulation.studies.cells import Cell
@@ -112,14 +113,23 @@ class Result:
 
 
 def write_index(folder: Path, title: str, cells: Sequence[Cell]) -> None:
-    """Write the file that lists a sweep's cells (`INDEX`).
+    """Write the file that lists a sweep's cells (`INDEX`), their seeds, and Longshare's version.
 
     Args:
         folder: Folder of the results.
         title: Title of the sweep.
         cells: The cells.
     """
-    index = {"title": title, "cells": [cell.key for cell in cells]}
+    seeds = {cell.source.name: set[int]() for cell in cells}
+    for cell in cells:
+        if cell.source.seed is not None:
+            seeds[cell.source.name].add(cell.source.seed)
+    index = {
+        "title": title,
+        "longshare": provenance(),
+        "seeds": {name: sorted(values) for name, values in seeds.items()},
+        "cells": [cell.key for cell in cells],
+    }
     with whole(folder / INDEX) as part:
         part.write_text(json.dumps(index), encoding="utf-8")
 

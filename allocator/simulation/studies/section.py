@@ -23,6 +23,15 @@ class Finding:
     agrees: bool | None
     explanation: str = ""
 
+    @property
+    def verdict(self) -> str:
+        """The verdict as text: "agrees", "differs", or "cannot be told" with the reason."""
+        if self.agrees is not None:
+            return "agrees" if self.agrees else "differs"
+        # Only means over several traces have an interval, which is written in brackets.
+        reason = "an interval contains the limit" if "[" in self.measured else "one trace"
+        return f"cannot be told ({reason})"
+
 
 @dataclass(frozen=True)
 class Table:

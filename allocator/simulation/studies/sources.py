@@ -61,7 +61,7 @@ def resolve(
         tasks = trace.tasks or generator.TASKS
         for seed in trace.seeds:
             path = (folder / f"{trace.generate}-{tasks}-{seed}.parquet").absolute()
-            _make(path, partial(generator.generate, seed, tasks))
+            _make(path, partial(generator.generate, seed, tasks), seed)
             yield Source(path, digest(path), trace.generate, seed)
 
 
@@ -76,13 +76,14 @@ def _converted(file: Path) -> Trace:
     return swf.convert(file).trace
 
 
-def _make(path: Path, make: Callable[[], Trace]) -> None:
+def _make(path: Path, make: Callable[[], Trace], seed: int | None = None) -> None:
     """Write a trace file atomically; an existing file is kept.
 
     Args:
         path: The file.
         make: Function that creates the trace, called only if needed.
+        seed: Seed of the generator; None without a generator.
     """
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
-        store.write(make(), path)
+        store.write(make(), path, seed)
