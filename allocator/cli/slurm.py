@@ -36,15 +36,28 @@ class CountedFor(StrEnum):
     TREE = "tree"
 
 
-_Policy = Annotated[str, typer.Option(help="Policy, see policies.md in docs/reference.")]
+_Config = Annotated[
+    Path | None,
+    typer.Option(
+        "--config",
+        "-c",
+        help="The service's TOML file: its policy, users, and slurm.conf. Excludes the options for "
+        "them.",
+    ),
+]
+_Policy = Annotated[
+    str | None,
+    typer.Option(help="Policy, see policies.md in docs/reference.", show_default="sdrf"),
+]
 _Parameters = Annotated[
     list[str] | None,
     typer.Option("--set", help="Parameter of the policy: KEY=VALUE.", show_default="half_life=7d"),
 ]
 _Users = Annotated[
-    CountedFor,
+    CountedFor | None,
     typer.Option(
-        help="A job's resources count for its user, its account, or in the tree of accounts."
+        help="A job's resources count for its user, its account, or in the tree of accounts.",
+        show_default="user",
     ),
 ]
 _History = Annotated[
@@ -56,7 +69,7 @@ DEFAULT_HISTORY = "28d"
 
 
 @slurm_app.command("check")
-def check(*, users: _Users = CountedFor.USER, as_json: options.AsJson = False) -> None:
+def check(*, config: _Config = None, users: _Users = None, as_json: options.AsJson = False) -> None:
     """List the settings of this Slurm that prevent the order.
 
     Exit code 1: there is a problem, so Slurm would not follow the order.
@@ -64,15 +77,16 @@ def check(*, users: _Users = CountedFor.USER, as_json: options.AsJson = False) -
     Example: longshare slurm check
     """
     from allocator.slurm.checks import check_configuration, keeps_accounting
-    from allocator.slurm.client import CommandError, SlurmClient, may_set_factors
+    from allocator.slurm.client import CommandError, may_set_factors
 
-    client = SlurmClient()
+    settings = _settings(config, users=users)
+    client = settings.client()
     try:
         configuration = client.configuration()
         findings = check_configuration(
             configuration,
             client.partitions(),
-            user_key=users.value,
+            user_key=settings.users.key,
             rights=may_set_factors(client, configuration),
             queued=client.queued_records() if keeps_accounting(configuration) else 0,
         )
@@ -93,9 +107,10 @@ def check(*, users: _Users = CountedFor.USER, as_json: options.AsJson = False) -
 @slurm_app.command("order")
 def order(
     *,
-    policy: _Policy = "sdrf",
+    config: _Config = None,
+    policy: _Policy = None,
     chosen: _Parameters = None,
-    users: _Users = CountedFor.USER,
+    users: _Users = None,
     history: _History = DEFAULT_HISTORY,
     jobs: Annotated[int, typer.Option(min=0, help="Number of jobs to show.")] = 20,
     as_json: options.AsJson = False,
@@ -106,7 +121,7 @@ def order(
 
     Example: longshare slurm order --set half_life=7d --jobs 50
     """
-    bridge = _bridge(policy, chosen, users, history)
+    bridge = _bridge(_settings(config, policy, chosen, users), history)
     cycle = _poll(bridge)
     if as_json:
         typer.echo(json.dumps(_as_object(bridge, cycle, jobs), indent=2))
@@ -167,6 +182,7 @@ def serve(
 @slurm_app.command("reset")
 def reset(
     *,
+    config: _Config = None,
     uncertain_too: Annotated[
         bool,
         typer.Option(
@@ -180,11 +196,12 @@ def reset(
     Example: longshare slurm reset
     """
     from allocator.slurm.bridge import take_back_factors
-    from allocator.slurm.client import CommandError, SlurmClient
+    from allocator.slurm.client import CommandError
     from allocator.slurm.rows import ShapeError
 
+    client = _settings(config).client()
     try:
-        removed, uncertain = take_back_factors(SlurmClient(), uncertain_too=uncertain_too)
+        removed, uncertain = take_back_factors(client, uncertain_too=uncertain_too)
     except (CommandError, ShapeError) as error:
         fail(UNREACHABLE, error)
     typer.echo(f"{removed} site factors are taken back.")
@@ -196,29 +213,52 @@ def reset(
         )
 
 
-def _bridge(policy: str, chosen: list[str] | None, users: CountedFor, history: str) -> "Bridge":
-    """Return a bridge to the Slurm that the environment names, without a first reading."""
+def _settings(
+    config: Path | None,
+    policy: str | None = None,
+    chosen: list[str] | None = None,
+    users: CountedFor | None = None,
+) -> "SlurmConfig":
+    """Return the settings of a file, or of options. If they are invalid, end the command."""
     from allocator.fairness.policies import create
-    from allocator.slurm.bridge import Bridge, BridgeSettings
-    from allocator.slurm.client import SlurmClient
-    from allocator.slurm.state import StateSettings
+    from allocator.service.config import ConfigError
+    from allocator.service.slurm.config import SlurmConfig, load
     from allocator.slurm.task_shares import reason_against
 
+    if config is not None:
+        if policy or chosen or users:
+            fail(USAGE, "give --config, or --policy, --set and --users, not both")
+        try:
+            return load(config)
+        except ConfigError as error:
+            # `fail` prints one line; this error has several.
+            typer.echo(f"longshare: {error}", err=True)
+            raise typer.Exit(USAGE) from error
     given: dict[str, object] = dict(parameters.parse(chosen))
-    if policy == "sdrf" and not given:
+    name = policy or "sdrf"
+    if name == "sdrf" and not given:
         given = {"half_life": "7d"}
     try:
-        ranked_by = create(policy, given)
+        reason = reason_against(create(name, given))
     except ValueError as error:
         fail(USAGE, error)
-    if reason := reason_against(ranked_by):
+    if reason:
         fail(USAGE, reason)
+    return SlurmConfig.model_validate(
+        {"policy": {"name": name, **given}, "users": {"key": (users or CountedFor.USER).value}}
+    )
+
+
+def _bridge(settings: "SlurmConfig", history: str) -> "Bridge":
+    """Return a bridge to the Slurm of the settings, without a first reading and any change."""
+    from allocator.slurm.bridge import Bridge
+
     try:
         seconds = duration(history)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--history") from error
-    settings = BridgeSettings(StateSettings(ranked_by, users.value))
-    return Bridge(SlurmClient(), settings, float(int(time.time() - seconds)))
+    begin = float(int(time.time() - seconds))
+    return Bridge(settings.client(), settings.bridge_settings(dry_run=True), begin)
 
 
 def _poll(bridge: "Bridge") -> "Cycle":

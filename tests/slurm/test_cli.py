@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner, Result
@@ -136,3 +137,27 @@ def test_order_counts_tasks_with_tsf_and_refuses_policies_that_cannot_order_jobs
     refused = run(slurm, monkeypatch, "order", "--policy", "cdrf")
     assert refused.exit_code == 2
     assert "choose tsf or stsf" in refused.output
+
+
+def test_commands_take_policy_users_and_slurm_conf_from_the_services_file(
+    slurm: LocalSlurm, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = tmp_path / "longshare.toml"
+    conf = slurm.environment["SLURM_CONF"]
+    users = '[users]\nkey = "account"\n[[users.declared]]\nname = "weighty"\nweight = 3\n'
+    file.write_text(f'[policy]\nname = "drf"\n{users}[slurm]\nconf = "{conf}"\n')
+
+    def without_environment(*arguments: str) -> Result:
+        monkeypatch.setenv("PATH", slurm.environment["PATH"])
+        monkeypatch.setenv("SLURM_CONF", str(tmp_path / "none.conf"))
+        return CliRunner().invoke(app, ["slurm", *arguments, "--config", str(file)])
+
+    answer = json.loads(without_environment("order", "--json", "--history", "1h").stdout)
+    weights = {row["user"]: (row["weight"], row["commitment"]) for row in answer["users"]}
+    assert weights["weighty"] == (3.0, 0.0), "the file declares the user, and drf has no memory"
+    assert without_environment("check").exit_code == 0
+    assert without_environment("reset").exit_code == 0
+    both = without_environment("order", "--policy", "drf")
+    assert (both.exit_code, both.stderr.count("not both")) == (2, 1)
+    file.write_text("[users]\nkey = 7\n")
+    assert without_environment("check").exit_code == 2
