@@ -387,6 +387,45 @@ def test_amounts_that_are_not_understood_are_named(
     assert named == ({reason: [2]} if reason else {})
 
 
+def test_each_guess_about_a_record_of_slurm_is_named(tmp_path: Path) -> None:
+    header = "JobID|User|Submit|Start|End|State|ElapsedRaw|AllocCPUS|ReqCPUS|ReqMem"
+
+    def job(number: int, **given: str) -> str:
+        fields = {
+            "JobID": str(number), "User": "ann", "Submit": "2026-03-01T01:00:00",
+            "Start": "2026-03-01T01:00:00", "End": "2026-03-01T02:00:00", "State": "COMPLETED",
+            "ElapsedRaw": "3600", "AllocCPUS": "4", "ReqCPUS": "4", "ReqMem": "16G",
+        }  # fmt: skip
+        return "|".join((fields | given).values())
+
+    converted = sacct(
+        tmp_path,
+        job(1),
+        job(2, ReqMem="16Gn"),
+        job(3, Start="2026-03-01T00:30:00", ElapsedRaw="5400"),
+        job(4, AllocCPUS="0"),
+        job(5, State=""),
+        job(6, ElapsedRaw="7200"),
+        header=header,
+    )
+    assert len(converted.trace) == 6
+    assert assumed(converted) == {
+        "the number of nodes is not given: ReqMem counts for one node": [3],
+        "Start is before Submit: the task is submitted at its start": [4],
+        "AllocCPUS is 0: ReqCPUS is used": [5],
+        "State is empty: the job counts as ended": [6],
+        "elapsed time is longer than End - Start, as with a wrong --timezone: the task runs for "
+        "the elapsed time": [7],
+    }
+
+
+def test_utf_16_as_of_powershell_is_refused_by_name(tmp_path: Path) -> None:
+    path = tmp_path / "sacct.txt"
+    path.write_text(f"{HEADER}\n{row('7')}\n", encoding="utf-16")
+    with pytest.raises(TraceError, match="is UTF-16; save it as UTF-8"):
+        slurm.convert(path)
+
+
 def test_requested_resources_replace_an_empty_allocation(tmp_path: Path) -> None:
     rows = f"{row('7', AllocTRES='', AllocCPUS='')}|cpu=8,mem=2G,node=1,gres/gpu:a100=1"
     converted = sacct(tmp_path, rows, header=f"{HEADER}|ReqTRES")
@@ -458,6 +497,31 @@ def test_the_json_of_all_versions_of_sacct_is_read(tmp_path: Path, *, plain: boo
     assert (check.figure, check.in_file, check.agrees) == ("End - Start - Suspended", 12.0, True)
 
 
+@pytest.mark.parametrize(
+    ("field", "reason"),
+    [
+        ({"state": 3}, "the state '3' is unknown"),
+        ({"tres": "cpu=4"}, "trackable resources are not a list of objects"),
+        ({"time": {"start": 1, "end": 2, "submission": 0}}, "submission is not a time"),
+    ],
+)
+def test_a_json_field_of_another_form_is_named(
+    tmp_path: Path, field: dict[str, object], reason: str
+) -> None:
+    job = {
+        "job_id": 1,
+        "user": "ann",
+        "state": "COMPLETED",
+        "time": {"start": MIDNIGHT, "end": MIDNIGHT + 9, "submission": MIDNIGHT},
+        "tres": {"allocated": [{"type": "cpu", "count": 4}]},
+        "required": {"CPUs": 4},
+    }
+    # A list without the answer around it is what `jq .jobs` prints.
+    converted = slurm.convert(written(tmp_path / "a.json", json.dumps([job, job | field])))
+    assert len(converted.trace) == 1
+    assert left_out(converted) == {reason: [2]}
+
+
 def test_json_that_is_not_of_sacct_is_refused(tmp_path: Path) -> None:
     for content, complaint in (
         ("{", "is not JSON"),
@@ -517,6 +581,7 @@ def test_expressions_are_no_amounts_and_names_of_attributes_have_no_case(tmp_pat
         ({"JobUniverse": 12}, "ran on the schedd's machine, in the universe local"),
         ({"Owner": None}, "no owner"),
         ({"QDate": "undefined"}, "QDate is not a time"),
+        ({"QDate": 0}, "QDate is not a time"),
         ({"ClusterId": True}, "ClusterId is not a number"),
         ({"RequestCpus": 0, "RequestMemory": 0}, "asks for no resource that the trace can have"),
     ],
@@ -572,6 +637,20 @@ def test_requests_that_are_expressions_or_unknown_are_named(tmp_path: Path) -> N
         "RequestMemory is an expression or not a number: 0 is used": [1],
         "RequestCpus is not given: 1 is used": [2],
         "RequestMemory is not given: 0 is used": [2],
+    }
+
+
+def test_provisioned_amounts_that_are_not_numbers_or_zero_are_named(tmp_path: Path) -> None:
+    converted = history(
+        tmp_path,
+        JOB | {"CpusProvisioned": "4", "MemoryProvisioned": "2 GB"},
+        JOB | {"CpusProvisioned": 0, "ProcId": 1},
+    )
+    assert demands(converted) == [{"cpus": 2.0, "mem": 2048.0}, {"mem": 2048.0}]
+    assert assumed(converted) == {
+        "CpusProvisioned is not a number: RequestCpus is used": [1],
+        "MemoryProvisioned is not a number: RequestMemory is used": [1],
+        "CpusProvisioned is 0: the task gets 0": [2],
     }
 
 

@@ -359,6 +359,25 @@ def test_swf_counts_whole_jobs_and_not_their_parts(tmp_path: Path) -> None:
     assert (check.figure, check.in_file, check.in_trace, check.agrees) == ("MaxRecords", 5, 5, True)
 
 
+def test_a_repeated_job_number_of_swf_is_named(tmp_path: Path) -> None:
+    line = swf_line(1, 0, 400, 1, 1)
+    conversion = swf.convert(written(tmp_path / "t.swf", line, swf_line(2, 0, 9, 1, 1), line))
+    assert len(conversion.trace) == 3
+    assert assumed(conversion) == {
+        "repeats the job number of an earlier line: the line counts as another task": [3]
+    }
+
+
+def test_a_csv_task_that_starts_before_its_submission_is_named(tmp_path: Path) -> None:
+    conversion = csv.convert(
+        written(tmp_path / "t.csv", "submitted,started,ended,user,cpus", "9,9,20,a,1", "9,8,20,a,1")
+    )
+    assert conversion.trace.runtime.tolist() == [11_000_000, 12_000_000]
+    assert assumed(conversion) == {
+        "started is before submitted: the task is submitted as the row says": [3]
+    }
+
+
 def test_swf_parts_without_a_line_for_the_whole_job_are_one_task(tmp_path: Path) -> None:
     conversion = swf.convert(
         written(

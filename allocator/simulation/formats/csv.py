@@ -104,7 +104,7 @@ def convert(
         for name in (*times, *resources) if separator != "," else ():
             batch.columns[name], commas = with_decimal_points(batch.columns[name])
             decimal_comma |= commas
-        submitted, runtime = _submitted_and_runtime(rows, batch, zone)
+        submitted, runtime, started = _times_of_tasks(rows, batch, zone)
         if "job" in names:
             job, unreadable = integers(batch.columns["job"])
             rows.drop("job is not a whole number", unreadable)
@@ -122,6 +122,11 @@ def convert(
         builder.add(
             TaskRows(submitted, runtime, batch.columns["user"], job, demand, constraint),
             rows.kept,
+        )
+        assumed.add(
+            "started is before submitted: the task is submitted as the row says",
+            path.name,
+            batch.lines[rows.kept & (started < submitted)],
         )
         for name, units in with_unit.items():
             assumed.add(
@@ -198,10 +203,13 @@ def _times(names: tuple[str, ...]) -> tuple[str, ...]:
     return (submitted, *(("started", "ended") if has_dates else ("runtime_s",)))
 
 
-def _submitted_and_runtime(
+def _times_of_tasks(
     rows: RowFilter, batch: Rows, zone: tzinfo
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the submission and run times of a batch in microseconds, and drop unusable rows."""
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Return the submission times, run times and start times of a batch, in microseconds.
+
+    Unusable rows are dropped. In a file without comparable starts, tasks start when submitted.
+    """
     columns = batch.columns
     submitted, *others = _times(tuple(columns))
     if submitted == "submitted":
@@ -213,6 +221,7 @@ def _submitted_and_runtime(
     submitted_us, too_large = microseconds(seconds)
     rows.drop("submission time is negative", seconds < 0)
     rows.drop("submission time is beyond 285 years", too_large)
+    started_us = submitted_us
     if len(others) == 1:
         seconds, unreadable = numbers(columns["runtime_s"])
         rows.drop("run time is not a number", unreadable)
@@ -225,9 +234,11 @@ def _submitted_and_runtime(
         repeated, _ = instants(columns["ended"], zone, fold=1)
         seconds = np.where(ended < started, repeated, ended) - started
         rows.drop("ended before it started", seconds < 0)
+        if submitted == "submitted":
+            started_us, _ = microseconds(started)
     runtime_us, too_large = microseconds(seconds)
     rows.drop("run time is beyond 285 years", too_large)
-    return submitted_us, runtime_us
+    return submitted_us, runtime_us, started_us
 
 
 def is_memory(column: str) -> bool:

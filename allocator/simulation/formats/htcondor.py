@@ -80,7 +80,7 @@ def _add(records: Records, job_ad: object, source: str, seen: set[object]) -> No
         raise UnusableError("no owner")
     ran = _run_time(records, job)
     submitted = _number(job, "qdate")
-    if submitted is None:
+    if not submitted:
         raise UnusableError("QDate is not a time")
     cluster = _number(job, "clusterid")
     if cluster is None:
@@ -177,9 +177,14 @@ def _amount(
         names: Names of the attributes with the provisioned and with the requested amount.
         unknown: The amount to assume if neither attribute is a number.
     """
+    provisioned, requested_name = names
     for name in names:
         number = _number(job, name.lower())
         if number is not None:
+            if name == requested_name and job.get(provisioned.lower()) is not None:
+                records.assume(f"{provisioned} is not a number: {requested_name} is used")
+            if not number and "GPUs" not in name:
+                records.assume(f"{name} is 0: the task gets 0")
             return number
     requested = [name for name in names if name.lower() in job]
     if requested:

@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 from allocator.simulation.formats import slurm_json
 from allocator.simulation.formats.conversion import Conversion
 from allocator.simulation.formats.records import Records, UnusableError
-from allocator.simulation.formats.text import opened, time_zone
+from allocator.simulation.formats.text import opened, refuse_utf_16, time_zone
 from allocator.simulation.trace import TraceError
 from allocator.slurm_notation import (
     ENDED,
@@ -93,6 +93,7 @@ def _read_json(records: Records, path: Path, zone: ZoneInfo) -> None:
 
 
 def _read_text(records: Records, path: Path, zone: ZoneInfo) -> None:
+    refuse_utf_16(path)
     seen: set[bytes] = set()
     with opened(path) as file:
         lines = io.TextIOWrapper(file, "utf-8-sig", "backslashreplace")
@@ -150,11 +151,13 @@ def _add(records: Records, row: Mapping[str, str], zone: ZoneInfo) -> None:
     state = job_state(row.get("State", ""))
     if state not in {"", *WAITING, *RUNNING, *ENDED}:
         raise UnusableError(f"the state {state!r} is unknown")
+    if not state and "State" in row:
+        records.assume("State is empty: the job counts as ended")
     if row["Start"] in NEVER or state in WAITING:
         raise UnusableError("never started")
     if row["End"] in NEVER or state in RUNNING:
         raise UnusableError("had not ended")
-    submitted, span = _times(row, zone)
+    submitted, span = _times(records, row, zone)
     demand = _demand(records, row)
     ran, core_seconds = _elapsed(records, row, span, demand["cpus"])
     if not ran and state == "CANCELLED":
@@ -176,14 +179,17 @@ def _job(row: Mapping[str, str]) -> int:
     return int(job[0])
 
 
-def _times(row: Mapping[str, str], zone: ZoneInfo) -> tuple[float, float]:
+def _times(records: Records, row: Mapping[str, str], zone: ZoneInfo) -> tuple[float, float]:
     """Return when a job was submitted (seconds since 1970), and the seconds from start to end.
 
     Args:
+        records: Collects assumptions about unclear fields.
         row: Fields of the record by column.
         zone: Time zone of times without one.
     """
-    submitted = instant(row["Submit"], zone, "submission")
+    if row["Submit"] in NEVER:
+        raise UnusableError("submission is not a time")
+    submitted = entered = instant(row["Submit"], zone, "submission")
     eligible = row.get("Eligible", "")
     if eligible not in NEVER:
         submitted = max(submitted, instant(eligible, zone, "eligible time"))
@@ -192,6 +198,8 @@ def _times(row: Mapping[str, str], zone: ZoneInfo) -> tuple[float, float]:
         ended = instant(row["End"], zone, "end", fold=1)
     if ended < started:
         raise UnusableError("ended before it started")
+    if started < entered:
+        records.assume("Start is before Submit: the task is submitted at its start")
     # A job that starts before it is eligible was released by an operator: it did not wait.
     return min(submitted, started), ended - started
 
@@ -231,10 +239,15 @@ def _elapsed(
         ran = span
     if ran < 0:
         raise UnusableError("was suspended for longer than it ran")
-    if abs(span - ran) > 1:
+    if span - ran > 1:
         records.assume(
             "elapsed time is not End - Start, as after a suspension: the task runs for the "
             "elapsed time, without a break"
+        )
+    elif ran - span > 1:
+        records.assume(
+            "elapsed time is longer than End - Start, as with a wrong --timezone: the task runs "
+            "for the elapsed time"
         )
     return ran, other_figures
 
@@ -253,15 +266,21 @@ def _demand(records: Records, row: Mapping[str, str]) -> dict[str, float]:
     if not any(name.startswith("gres/") for name in resources):
         resources = {**resources, **_former_generic(records, row)}
     cpus = number(resources.get("cpu", "0"), "cpus")
-    for name in ("AllocCPUS", "NCPUS", "ReqCPUS"):
-        cpus = cpus or number(row.get(name) or "0", "cpus")
+    allocated_cpus = [name for name in ("AllocCPUS", "NCPUS") if row.get(name)]
+    for name in (*allocated_cpus, "ReqCPUS"):
+        if not cpus and (cpus := number(row.get(name) or "0", "cpus")) and name == "ReqCPUS":
+            for column in allocated_cpus:
+                records.assume(f"{column} is 0: ReqCPUS is used")
     if not cpus:
         records.assume("CPUs are not given: the task gets 0 cores")
     if "mem" in resources:
         mem = mebibytes(resources["mem"])
     else:
-        nodes = number(resources.get("node") or row.get("NNodes") or "1", "nodes")
-        mem = _requested_mib(row.get("ReqMem", ""), cpus, nodes)
+        nodes = resources.get("node") or row.get("NNodes")
+        requested_memory = row.get("ReqMem", "")
+        mem = _requested_mib(requested_memory, cpus, number(nodes or "1", "nodes"))
+        if mem and not nodes and requested_memory.endswith("n"):
+            records.assume("the number of nodes is not given: ReqMem counts for one node")
     if not mem:
         records.assume("memory is not given, or is the whole node: the task gets 0 MiB")
     return {"cpus": cpus, "mem": mem, **_generic(records, resources)}

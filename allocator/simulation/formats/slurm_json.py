@@ -17,9 +17,9 @@ _READ |= {"allocation_nodes", "required"}
 
 
 def is_json(path: Path) -> bool:
-    """Return whether a file begins like a JSON object."""
+    """Return whether a file begins like a JSON object or a JSON list."""
     with opened(path) as file:
-        return file.read(4096).removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"{")
+        return file.read(4096).removeprefix(b"\xef\xbb\xbf").lstrip().startswith((b"{", b"["))
 
 
 def jobs(path: Path) -> list[Any]:
@@ -31,10 +31,11 @@ def jobs(path: Path) -> list[Any]:
     """
     all_jobs: list[Any] = []
     for answer in json_values(path, "sacct --json"):
-        listed = answer.get("jobs") if isinstance(answer, dict) else None
+        fields = answer if isinstance(answer, dict) else {"jobs": answer}
+        listed = fields.get("jobs")
         if not isinstance(listed, list):
             raise TraceError(f"{path} has no list of jobs, as sacct --json prints it")
-        errors = answer.get("errors")
+        errors = fields.get("errors")
         if errors and not listed:
             raise TraceError(f"{path} has no jobs, but errors of sacct: {errors}")
         all_jobs += listed
@@ -81,8 +82,10 @@ def row(job: object, records: Records) -> dict[str, str]:
     state = _object(job, "state").get("current", job.get("state"))
     if isinstance(state, list):
         state = state[0] if state else ""
-    if isinstance(state, str):
-        columns["State"] = state
+    if state is not None:
+        columns["State"] = str(state)
+    if job.get("tres") and not isinstance(job["tres"], dict):
+        raise UnusableError("trackable resources are not a list of objects")
     return columns
 
 

@@ -75,6 +75,7 @@ def convert(path: Path) -> Conversion:
     left_out, assumed = SkippedRows(), SkippedRows()
     builder = TraceBuilder(("cpus",))
     whole_jobs = [np.empty(0, np.int64)]
+    whole_lines = [np.empty(0, np.int64)]
     parts: list[_Parts] = []
     for batch in spaced(path, _FIELDS, b";", left_out):
         rows = RowFilter(left_out, path.name, batch.lines)
@@ -109,8 +110,16 @@ def convert(path: Path) -> Conversion:
         tasks = TaskRows(submitted, runtime, batch.columns["user"], job, demand)
         builder.add(tasks, whole)
         whole_jobs.append(job[whole])
+        whole_lines.append(batch.lines[whole])
         parts.append(_Parts.of(tasks, batch.lines, rows.kept & part))
-    _add_parts(builder, parts, np.concatenate(whole_jobs), left_out, path.name)
+    jobs, lines = np.concatenate(whole_jobs), np.concatenate(whole_lines)
+    _, first = np.unique(jobs, return_index=True)
+    assumed.add(
+        "repeats the job number of an earlier line: the line counts as another task",
+        path.name,
+        np.delete(lines, first),
+    )
+    _add_parts(builder, parts, jobs, left_out, path.name)
     return Conversion(
         builder.trace(),
         left_out,

@@ -109,6 +109,18 @@ def _next_value(text: str, position: int) -> int:
     return position
 
 
+def refuse_utf_16(path: Path) -> None:
+    """Check the first bytes of a text file. Output that PowerShell redirects to a file is UTF-16.
+
+    Raises:
+        OSError: The file cannot be read.
+        TraceError: The file is UTF-16, or cannot be decompressed.
+    """
+    with opened(path) as file:
+        if file.read(2) in {b"\xff\xfe", b"\xfe\xff"}:
+            raise TraceError(f"{path} is UTF-16; save it as UTF-8")
+
+
 def header(path: Path) -> tuple[str, ...]:
     """Return the column names in the first line of a file.
 
@@ -134,10 +146,9 @@ def delimiter(path: Path) -> str:
 
 
 def _first_line(path: Path) -> str:
+    refuse_utf_16(path)
     with opened(path) as file:
         line = file.read(1 << 16).splitlines()[:1]
-    if line and line[0].startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise TraceError(f"{path} is UTF-16; save it as UTF-8")
     return b"".join(line).decode("utf-8-sig", "backslashreplace")
 
 
