@@ -236,7 +236,7 @@ def generate(
             bar = progress.add_task("tasks", total=count)
             generated = generator.generate(seed, count, lambda added: progress.advance(bar, added))
         with _working("writing"):
-            store.write(generated, trace, seed)
+            store.write_generated(generated, trace, seed)
             moments = generator.moments(generated, count)
     if as_json:
         moments_as_json = [asdict(moment) | {"off": moment.off} for moment in moments]

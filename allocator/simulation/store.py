@@ -57,17 +57,17 @@ They are omitted if empty, so that old readers still work.
 """
 
 
-def write(trace: Trace, path: Path, seed: int | None = None) -> None:
+def write(trace: Trace, path: Path) -> None:
     """Write a trace to a Parquet file. An existing file is replaced once the new file is complete.
-
-    Args:
-        trace: The trace.
-        path: The file.
-        seed: Seed of the generator that made the trace; None if no generator made it.
 
     Raises:
         OSError: The file cannot be written.
     """
+    write_generated(trace, path, None)
+
+
+def write_generated(trace: Trace, path: Path, seed: int | None) -> None:
+    """Write a trace as `write` does, with the seed of its generator; None without a generator."""
     about = _About(
         resources=trace.resources,
         users=trace.users,

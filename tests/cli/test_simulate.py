@@ -229,7 +229,7 @@ def test_policies_are_compared_with_a_figure(trace: Path, tmp_path: Path) -> Non
 def test_a_comparison_warns_of_large_tasks_that_block_the_pool(tmp_path: Path) -> None:
     path = tmp_path / "trace.parquet"
     rows = [(0, 10, "small", 1, 1), (1, 10, "large", 4, 1), (2, 10, "small", 1, 1)]
-    store.write(trace_of(rows), path, seed=7)
+    store.write_generated(trace_of(rows), path, 7)
     command = ("compare", str(path), "--policies", "fifo,drf", "--capacity", "cpus=4,mem=2G")
     out = ("--out", str(tmp_path / "c.png"))
     blocked = longshare(*command, *out)

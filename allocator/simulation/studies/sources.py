@@ -86,4 +86,4 @@ def _make(path: Path, make: Callable[[], Trace], seed: int | None = None) -> Non
     """
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
-        store.write(make(), path, seed)
+        store.write_generated(make(), path, seed)
