@@ -1,36 +1,36 @@
-# Everything a developer types. `make` alone lists it; docs/contributing/development.md tells the reasons.
+# Commands for developers. `make` without a target lists them; docs/contributing/development.md explains them.
 
-# The Python that the virtual environment is made from: 3.11 or newer.
+# The Python that creates the virtual environment: 3.11 or newer.
 PYTHON ?= python3
-# Where the virtual environment lives; one place per Python.
+# The folder of the virtual environment; each Python needs its own folder.
 VENV ?= .venv
-# What `make demo` runs, see `longshare experiment list`.
+# The experiment of `make demo`; `longshare experiment list` lists all experiments.
 EXPERIMENT ?= sdrf-adaptive
-# More arguments for the command behind a target: make demo ARGS='--speed 40', make lock ARGS=--upgrade
+# Further arguments for the command of a target: make demo ARGS='--speed 40', make lock ARGS=--upgrade
 ARGS ?=
 
 BIN := $(VENV)/bin
-# Wheels only, so that nothing is ever compiled; packages/pymesos alone is made from a (pure Python) sdist.
-# Setuptools is installed first and builds without isolation, so that nothing unpinned is fetched.
-# What an old pip announces about newer ones (-W ignore) is of no use here.
+# All dependencies are installed as wheels, so that no compiler is needed. packages/pymesos is built from a pure Python sdist.
+# Setuptools is installed first and builds without isolation, so that pip downloads pinned packages only.
+# `-W ignore` hides the announcements of newer versions of pip.
 PIP := $(BIN)/python -W ignore -m pip --disable-pip-version-check --no-input --quiet
-# Nothing is compiled to bytecode before it is used, which is half the time; but then it is kept.
+# pip does not compile bytecode, which takes half of the installation time. Python compiles each module at its first import.
 INSTALL := $(PIP) install --no-deps --no-compile --only-binary=:all: --require-hashes
 unexport PYTHONDONTWRITEBYTECODE
 BUILD_HERE := --no-build-isolation --use-pep517
 
-# For `make packages`: the sources of a release of Mesos, and protobuf 3.5.0 where these lack it.
+# For `make packages`: the sources of a Mesos release, and of protobuf 3.5.0 if the Mesos sources do not contain them.
 MESOS_SOURCE ?=
 PROTOBUF_SOURCE ?=
 
-# Packages of throw-away Debians. DEBIAN_PARTS are packages that every real Debian has.
+# Packages of the temporary Debian systems. DEBIAN_PARTS are packages that each installed Debian has.
 DEBIAN_PARTS := ca-certificates,dbus,iproute2,logrotate,python3,systemd,systemd-sysv
 MAKE_PARTS := build-essential,ca-certificates,debhelper,git,make,python3-dev,python3-venv
 # The Pythons of Debian's testing suite for `make newer`: the default and a later one.
 NEWER_PYTHONS := python3 python3.15
 SLURM_PARTS := slurmctld,slurmd,slurmdbd,slurm-client,munge,slurm-wlm-basic-plugins,mariadb-server-core,mariadb-client-core
 
-# For `make compiled-wheel`: the folder of the wheel.
+# The folder for the result of `make compiled-wheel`.
 COMPILED_DIST ?= dist/compiled
 COMPILED_SOURCES := allocator frameworks LICENSE README.md pyproject.toml setup.py
 COMPILED_TESTS := tests/cluster tests/fairness tests/simulation tests/service/record
@@ -48,27 +48,27 @@ RELEASE := $(VENV)-release/.installed
 .PHONY: help demo install dev operations test checked compiled quick docs bench counts reproduce evidence dist newer roles fuzz hostile crashes sanitize proto lock
 .PHONY: compiled-wheel compiled-wheels compiled-tests packages packages-check packages-trixie slurm-adaptive slurm-versions clean python world chaos mutants mutation endurance worst release-check versioned-docs ratios flakes language
 
-help: ## show this list
-	@echo "Longshare: long-term fair sharing for Apache Mesos. Start with: make demo"
+help: ## list the targets
+	@echo "Longshare: long-term fair sharing for Apache Mesos and Slurm. Start with: make demo"
 	@echo
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' Makefile
 	@echo
-	@echo "The first use of a target installs what it needs into $(VENV)."
-	@echo "Another Python beside it: make test PYTHON=python3.13 VENV=.venv-3.13"
+	@echo "The first use of a target installs its dependencies into $(VENV)."
+	@echo "With another Python: make test PYTHON=python3.13 VENV=.venv-3.13"
 
 demo: $(RUNTIME) ## run the 41-node SDRF experiment on this machine (EXPERIMENT=..., ARGS=...)
 	$(BIN)/longshare experiment run $(EXPERIMENT) $(ARGS)
 
-install: $(RUNTIME) ## install what `longshare` needs
+install: $(RUNTIME) ## install `longshare` and its dependencies
 	@echo "Ready: $(BIN)/longshare --help"
 
-dev: $(DEV) ## install the tools for development as well
+dev: $(DEV) ## install `longshare`, its dependencies and the development tools
 	@echo "Ready: make test"
 
-operations: $(OPERATIONS) ## install Ansible, for ansible/ and its tests, beside the rest
+operations: $(OPERATIONS) ## install Ansible for ansible/ and its tests into a separate environment
 	@echo "Ready: $(VENV)-operations/bin/ansible-playbook"
 
-test: $(DEV) ## check format, style, types and layers, then run the tests of each commit (ARGS=... for pytest)
+test: $(DEV) ## check format, style, types and layers, then run each commit's tests (ARGS=... for pytest)
 	@$(MAKE) --no-print-directory -j2 checked compiled
 	$(BIN)/pytest -n auto --dist worksteal -m "not release" $(ARGS)
 
@@ -78,18 +78,18 @@ checked: $(DEV)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# No test waits, as long as it may take, for what another compiles.
+# Programs that several tests need are compiled in advance, so that no test waits for another test's compiler.
 compiled: $(DEV)
-	-@$(BIN)/python -m tests.beforehand # what fails here fails again in a test
+	-@$(BIN)/python -m tests.beforehand # an error here also fails a test
 
 quick: $(DEV) ## run the tests that are not marked slow (ARGS=... for pytest)
 	$(BIN)/pytest -m "not slow" $(ARGS)
 
-docs: $(DEV) ## build the documentation as a site, build/site/index.html
+docs: $(DEV) ## build the documentation site, build/site/index.html
 	@rm -rf build/site
 	$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going --fresh-env -d build/doctrees docs build/site
 
-bench: $(RUNTIME) ## measure: each program in bench/ prints a table
+bench: $(RUNTIME) ## run the benchmarks: each program in bench/ prints a table
 	@set -e; for program in bench/*.py; do echo "== $$program"; $(BIN)/python -m bench.$$(basename $$program .py); done
 
 dist: $(RUNTIME) ## build the wheels and the source distribution into dist/
@@ -99,7 +99,7 @@ dist: $(RUNTIME) ## build the wheels and the source distribution into dist/
 	@cd packages/pymesos && $(abspath $(BIN))/python -W ignore -c 'import build_backend; build_backend.build_sdist("../../dist")' >/dev/null
 	@ls dist
 
-compiled-wheel: $(COMPILER) ## build a wheel with compiled modules for this Python into $(COMPILED_DIST)/ (wants gcc and Python.h)
+compiled-wheel: $(COMPILER) ## build a wheel with compiled modules for this Python into dist/compiled/ (needs gcc and Python.h)
 	@rm -rf build/compiled && mkdir -p build/compiled
 	@cp -a $(COMPILED_SOURCES) build/compiled
 	@cd build/compiled && LONGSHARE_COMPILED=1 $(abspath $(BIN))/$(PIP:$(BIN)/%=%) wheel --no-deps $(BUILD_HERE) \
@@ -107,38 +107,38 @@ compiled-wheel: $(COMPILER) ## build a wheel with compiled modules for this Pyth
 	@cd build/compiled/build/lib.* && find . -name '*.so' -exec cp --parents -t ../.. {} +
 	@ls $(COMPILED_DIST)
 
-compiled-wheels: $(RELEASE) ## build compiled wheels for each supported Python into $(COMPILED_DIST)/ (wants Docker)
+compiled-wheels: $(RELEASE) ## build compiled wheels for each supported Python into dist/compiled/ (needs Docker)
 	$(VENV)-release/bin/cibuildwheel --platform linux --output-dir $(COMPILED_DIST)
 
-compiled-tests: $(DEV) compiled-wheel ## run tests of the engine on compiled modules, in build/compiled (ARGS=... for pytest)
+compiled-tests: $(DEV) compiled-wheel ## run the engine's tests with compiled modules, in build/compiled (ARGS=... for pytest)
 	@cp -a bench deploy docs proto tests build/compiled
 	cd build/compiled && PYTHONPATH=. $(abspath $(BIN))/python -m pytest -n auto $(or $(ARGS),$(COMPILED_TESTS))
 
-release-check: $(DEV) $(RELEASE) ## try all that a release needs and that can be tried here; leaves it in build/release
+release-check: $(DEV) $(RELEASE) ## build and check everything for a release that can be checked on this machine, in build/release
 	$(BIN)/python deploy/release/check.py
 
-versioned-docs: $(DEV) ## commit this version's documentation to the branch gh-pages, beside the others'
+versioned-docs: $(DEV) ## commit this version's documentation to the branch gh-pages, which keeps the other versions
 	$(BIN)/python docs/versions.py
 
-packages: $(RUNTIME) ## build Debian packages: both services and, with MESOS_SOURCE=DIR, the module for that Mesos
+packages: $(RUNTIME) ## build Debian packages of both services and, with MESOS_SOURCE=DIR, of the module for that Mesos
 	$(BIN)/python deploy/debian/build.py $(if $(MESOS_SOURCE),--mesos "$(MESOS_SOURCE)") \
 	  $(if $(PROTOBUF_SOURCE),--protobuf "$(PROTOBUF_SOURCE)")
 
-packages-check: $(DEV) packages .cache/debian-bookworm ## build them, then try them in a Debian that is booted (as root)
+packages-check: $(DEV) packages .cache/debian-bookworm ## build the Debian packages, then test them in a booted Debian (as root)
 	LONGSHARE_DEBIAN=.cache/debian-bookworm LONGSHARE_PACKAGES=build/packages $(BIN)/pytest tests/debian $(ARGS)
 
-packages-trixie: $(DEV) .cache/make-trixie .cache/debian-trixie ## build the services' packages for Debian 13, then try them there (as root)
+packages-trixie: $(DEV) .cache/make-trixie .cache/debian-trixie ## build the services' packages for Debian 13, then test them in a booted Debian 13 (as root)
 	$(call IN_DEBIAN,.cache/make-trixie) packages VENV=.venv-debian13
 	LONGSHARE_DEBIAN=.cache/debian-trixie LONGSHARE_PACKAGES=build/packages $(BIN)/pytest tests/debian $(ARGS)
 
-roles: $(DEV) $(OPERATIONS) .cache/debian-bookworm ## apply Ansible's roles to a throw-away Debian (as root)
+roles: $(DEV) $(OPERATIONS) .cache/debian-bookworm ## test the Ansible roles in a temporary Debian (as root)
 	LONGSHARE_DEBIAN=.cache/debian-bookworm $(BIN)/pytest --basetemp .cache/roles tests/ansible/test_roles.py $(ARGS)
 
-slurm-adaptive: $(DEV) ## play the adaptive experiment on a real Slurm at four times its speed, as root
+slurm-adaptive: $(DEV) ## run the adaptive experiment on a real Slurm at four times its speed (as root)
 	LONGSHARE_SLURM_ADAPTIVE=1 $(BIN)/pytest tests/slurm/test_experiments.py $(ARGS)
 
-# The experiments run this machine's Slurm only.
-slurm-versions: $(DEV) .cache/slurm-trixie .cache/slurm-sid ## follow Slurm 24.11 and newer, each in a Debian in a folder (as root)
+# The tests of experiments need this machine's Slurm, so they are left out.
+slurm-versions: $(DEV) .cache/slurm-trixie .cache/slurm-sid ## test with Slurm 24.11 and newer, each in a temporary Debian (as root)
 	@status=0; for suite in trixie sid; do \
 	  LONGSHARE_SLURM_ROOT=$(CURDIR)/.cache/slurm-$$suite $(BIN)/pytest tests/slurm --ignore=tests/slurm/test_experiments.py $(ARGS) || status=1; \
 	  done; exit $$status
@@ -164,10 +164,10 @@ newer: $(NEWER_PYTHONS:%=newer-%) ## run quick tests on the Pythons of Debian's 
 newer-%: .cache/make-testing
 	$(call IN_DEBIAN,.cache/make-testing) quick PYTHON=$* VENV=.venv-testing-$* ARGS="$(or $(ARGS),$(NEWER_TESTS))"
 
-# Git's folder, which a worktree has elsewhere.
+# Git's folder, which is outside the checkout in a worktree.
 HISTORY = $(shell git rev-parse --path-format=absolute --git-common-dir 2>/dev/null)
 NEWER_TESTS := -n auto tests/cli tests/cluster tests/fairness tests/simulation
-# The host's name resolution, certificates and settings of pip are mounted. All mounts end with the process.
+# The system in the folder gets the host's name resolution, certificates and pip settings. All mounts end with the process.
 define IN_DEBIAN
 @unshare --mount --propagation private sh -ec 'root=$(1); \
   for path in /dev /proc /etc/ssl /etc/pip.conf /etc/resolv.conf "$(CURDIR)" "$(HISTORY)"; do \
@@ -177,16 +177,16 @@ define IN_DEBIAN
   exec chroot "$$root" env -u PYTHON PATH=/usr/sbin:/usr/bin:/sbin:/bin make --no-print-directory -C "$(CURDIR)" "$$@"' sh
 endef
 
-counts: $(RUNTIME) ## record how many lines typical operations run, which a test holds (for this Python)
+counts: $(RUNTIME) ## record the numbers of lines that typical operations execute, for a test (for this Python)
 	$(BIN)/python -m bench.counts --renew
 
-language: $(DEV) ## measure how plainly everything is written, and lower the record (ARGS='--worst 40 --under docs')
+language: $(DEV) ## measure how plainly the texts are written, and lower the record (ARGS='--worst 40 --under docs')
 	$(BIN)/python -m tests.language --renew $(ARGS)
 
-ratios: $(RUNTIME) ## record what part of a limit is reached, which docs/lab/over-commits.md shows; wants a quiet machine
+ratios: $(RUNTIME) ## record the reached fractions of limits for docs/lab/over-commits.md (needs an idle machine)
 	$(BIN)/python -m bench.ratios --renew
 
-reproduce: $(RUNTIME) ## the papers' figures and claims, small, in minutes (into runs/)
+reproduce: $(RUNTIME) ## reproduce the papers' figures and claims at a small size, in minutes (into runs/)
 	@set -e; for study in sdrf-small table-1 tsf-small rivals-small rivals-lies-small; do \
 	  $(BIN)/longshare sweep $$study; $(BIN)/longshare report runs/$$study; done
 	@set -e; for figure in sdrf-1 sdrf-2 sdrf-3 sdrf-4 sdrf-6 tsf-1 thesis-1.1 thesis-2.5 thesis-2.6 sprayer memory-workload \
@@ -195,7 +195,7 @@ reproduce: $(RUNTIME) ## the papers' figures and claims, small, in minutes (into
 	@set -e; for policy in sdrf stsf dynamic-drf volcano kueue-afs; do \
 	  $(BIN)/longshare games search --policy $$policy --trials 60 --seed 1; done
 
-evidence: $(RUNTIME) ## both papers' and the rivals at full size, for hours; docs/research/{sdrf,rivals,rivals-lies}.csv are its tables
+evidence: $(RUNTIME) ## reproduce both papers and the studies of other systems at full size, in hours (tables of docs/research)
 	@set -e; for study in sdrf tsf rivals rivals-lies; do \
 	  $(BIN)/longshare sweep $$study; $(BIN)/longshare report runs/$$study; done
 	$(BIN)/longshare trace fit
@@ -203,46 +203,46 @@ evidence: $(RUNTIME) ## both papers' and the rivals at full size, for hours; doc
 sanitize: $(DEV) ## test the C++ transport with AddressSanitizer and ThreadSanitizer
 	LONGSHARE_SANITIZE=1 $(BIN)/pytest tests/module $(ARGS)
 
-fuzz: $(DEV) ## attack the service for minutes with messages that mean harm
+fuzz: $(DEV) ## send hostile messages to the service for minutes
 	LONGSHARE_ATTACKS=30000 $(BIN)/pytest --timeout 0 tests/service/masters/test_hostile_input.py $(ARGS)
 
-hostile: $(DEV) ## ten million hostile messages beside a framework that does no harm, for an hour (LONGSHARE_SEED=...)
+hostile: $(DEV) ## send ten million hostile messages while a correct framework runs, for an hour (LONGSHARE_SEED=...)
 	LONGSHARE_HOSTILE=10000000 $(BIN)/pytest -s --timeout 0 tests/service/test_hostile_structure.py $(ARGS)
 
 crashes: $(DEV) ## kill the service 50 times in a running cluster
 	LONGSHARE_CRASHES=50 $(BIN)/pytest --timeout 0 tests/frameworks/test_crashes.py $(ARGS)
 
-flakes: compiled ## run the tests as a slow and crowded machine would until thirty runs in a row pass, for hours (ARGS='--runs 3 -- tests/cli')
+flakes: compiled ## repeat the tests under high load until thirty runs in a row pass, for hours (ARGS='--runs 3 -- tests/cli')
 	$(BIN)/python -m tests.flakes $(ARGS)
 
-world: $(DEV) ## search for faults in simulated worlds for minutes (SEED=... repeats one, ARGS=--minutes 30)
+world: $(DEV) ## search for faults in simulated clusters for minutes (SEED=... repeats one, ARGS=--minutes 30)
 	$(BIN)/python -m tests.world.run $(if $(SEED),--seed $(SEED)) $(ARGS)
 
-chaos: $(DEV) ## an hour of chaos on a real Mesos, $LONGSHARE_MESOS_HOME (ARGS='--minutes 3 --seed 2')
+chaos: $(DEV) ## inject random faults into a real Mesos for an hour (ARGS='--minutes 3 --seed 2')
 	$(BIN)/python -m tests.chaos.run $(ARGS)
 
-mutants: $(DEV) ## put old faults back, one by one: the world must find each
+mutants: $(DEV) ## put old faults back, one by one; the simulation must find each
 	$(BIN)/pytest tests/world/test_world.py -k put_back $(ARGS)
 
-mutation: $(DEV) ## put small faults into the engine's rules, one by one: a test must find each (ARGS='--mutants 50')
+mutation: $(DEV) ## put small faults into the engine's rules, one by one; a test must find each (ARGS='--mutants 50')
 	$(BIN)/python -m tests.mutation $(ARGS)
 
-endurance: $(DEV) ## kill simulated services 1,000 times, then let one live for a week, in minutes
+endurance: $(DEV) ## kill simulated services 1,000 times, then simulate a week of one service, in minutes
 	$(BIN)/python -m tests.world.endurance kills
 	$(BIN)/python -m tests.world.endurance week
 
-worst: $(DEV) ## measure by how much the worst framework slows down a good one, in the simulated world
+worst: $(DEV) ## measure how much the worst framework slows down a correct one in a simulated cluster
 	$(BIN)/python -m tests.world.worst $(ARGS)
 
-proto: $(DEV) ## renew the Python code generated from proto/
+proto: $(DEV) ## generate the Python code from proto/
 	$(BIN)/python proto/generate.py
 
-clean: ## remove the virtual environment and everything else that can be made again
+clean: ## remove the virtual environment and all generated files
 	rm -rf $(VENV) $(VENV)-operations $(VENV)-release .cache build dist *.egg-info packages/*/build packages/*/*.egg-info
 	rm -rf .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find allocator frameworks packages proto tests bench -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 
-# The virtual environment. A stamp says what is in it, and is renewed when what it depends on changes.
+# The virtual environment. Each stamp file represents an installed set of packages, and depends on its requirements.
 
 $(WHEELS): requirements/build.txt requirements/runtime.txt requirements/accounting.txt requirements/extras.txt | python
 	@echo "Installing Longshare into $(VENV), by hash, once ..."
@@ -265,14 +265,14 @@ $(DEV): requirements/dev.txt $(COMPILER) $(RUNTIME)
 	@$(PIP) check
 	@touch $@
 
-# Ansible and what it brings fit together, but not with all that the service uses.
+# Ansible has an environment of its own, because its dependencies conflict with those of the service.
 $(OPERATIONS): requirements/operations.txt | python
 	@echo "Installing Ansible and an emulator of EC2 into $(VENV)-operations, which takes a minute ..."
 	@$(BIN)/python -m venv $(VENV)-operations
 	@$(INSTALL:$(BIN)/%=$(VENV)-operations/bin/%) -r requirements/operations.txt
 	@touch $@
 
-# What checks, lists, signs and documents a release; it runs nothing of ours.
+# Tools that check, list, sign and document a release. They do not import Longshare.
 $(RELEASE): requirements/release.txt | python
 	@echo "Installing the tools for a release into $(VENV)-release ..."
 	@$(BIN)/python -m venv $(VENV)-release
@@ -290,22 +290,22 @@ python:
 
 WRONG_PYTHON = { exec >&2; echo "Longshare runs on Python 3.11 or newer, and '$(PYTHON)' is older."; \
   echo "Install a newer Python, then name it: make $(MAKECMDGOALS) PYTHON=python3.12"; exit 1; }
-NO_VENV = { exec >&2; echo "'$(PYTHON)' comes without the modules venv and ensurepip, which make $(VENV)."; \
+NO_VENV = { exec >&2; echo "'$(PYTHON)' lacks the modules venv and ensurepip, which create $(VENV)."; \
   echo "On Debian and Ubuntu: sudo apt install python3-venv"; exit 1; }
-OTHER_PYTHON = { exec >&2; echo "$(VENV) was made with another Python than '$(PYTHON)'."; \
+OTHER_PYTHON = { exec >&2; echo "$(VENV) was created by another Python than '$(PYTHON)'."; \
   echo "Remove it with 'make clean', or keep both: make $(MAKECMDGOALS) PYTHON=$(PYTHON) VENV=.venv-other"; exit 1; }
 
 SERVICE := requirements/runtime.txt requirements/accounting.txt
 
-# Pinned dependencies. dev.txt holds only what the tools need beyond those before
-# it; operations.txt and lock.txt are environments of their own.
+# Pinned dependencies. accounting.txt, extras.txt, compiled.txt and dev.txt list only packages that no earlier file lists.
+# operations.txt, release.txt and lock.txt are complete environments.
 
 LOCK_TOOL := .cache/lock
 COMPILE := $(LOCK_TOOL)/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
   --no-annotate --no-emit-package longshare-pymesos --custom-compile-command 'make lock' $(ARGS)
 BEYOND = $(1:%=-c %) $$(sed -n 's/^\([a-z0-9-]*\)==.*/--no-emit-package \1/p' $(1))
 
-lock: $(LOCK_TOOL)/bin/uv ## pin the dependencies that pyproject.toml names (ARGS=--upgrade: the newest)
+lock: $(LOCK_TOOL)/bin/uv ## pin the dependencies of pyproject.toml (ARGS=--upgrade: their newest versions)
 	$(COMPILE) --group build -o requirements/build.txt
 	$(COMPILE) pyproject.toml -o requirements/runtime.txt
 	$(COMPILE) --extra accounting pyproject.toml $(call BEYOND,requirements/runtime.txt) -o requirements/accounting.txt

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A new user's first steps, in an empty folder, with packages from an index on the path: walk.sh serve|simulate NOTEBOOK
+# A new user's first steps in an empty folder, with packages installed from an index: walk.sh serve|simulate NOTEBOOK
 #
 # `serve` needs only `longshare`; `simulate` also needs the extra `simulation`.
 set -euo pipefail
@@ -43,7 +43,7 @@ SETTINGS
   longshare serve --config longshare.toml --record events >log 2>&1 &
   local service=$!
   trap 'kill "$service" 2>/dev/null || true' EXIT
-  # The service prints its readiness, or ends; the time depends on the load of the machine.
+  # Wait without a time limit, because the start depends on the load of the machine. The service prints its readiness, or ends.
   until grep -q 'ready.*policy=norm' log; do
     kill -0 "$service" || { cat log >&2; exit 1; }
     sleep 0.1
