@@ -18,7 +18,13 @@ def host_and_port(address: str) -> str:
         ValueError: the address has another form.
     """
     host, colon, port = address.rpartition(":")
-    if not colon or not host or not port.isdigit() or int(port) > 65535:
+    if (
+        not colon
+        or not host
+        or "/" in host
+        or not (port.isascii() and port.isdigit())
+        or int(port) > 65535
+    ):
         raise ValueError(f"{address!r} is not HOST:PORT")
     return address
 

@@ -2,6 +2,7 @@
 
 import math
 import os
+import re
 import stat
 import tomllib
 from dataclasses import fields
@@ -24,6 +25,7 @@ from allocator import plugins
 from allocator.cluster.agents.placement_constraints import Constraint, Hosts, parse_attributes
 from allocator.cluster.backfill.holds import HoldMode
 from allocator.cluster.input.limits import Limits
+from allocator.cluster.input.text import is_valid_role
 from allocator.cluster.settings import EngineSettings, UserKey
 from allocator.complaints import complaints
 from allocator.conformance import complaints as complaints_about
@@ -265,6 +267,9 @@ def _hosts(items: tuple[str, ...]) -> tuple[str, ...]:
     Raises:
         ValueError: an entry is invalid.
     """
+    for item in items:
+        if "[" in re.sub(r"\[[^]]+\]", "", item):
+            raise ValueError(f"{item!r} has a bracket without its end, so it would match no host")
     return Hosts(items).items
 
 
@@ -566,7 +571,11 @@ def _database(location: str) -> str:
     Raises:
         ValueError: the setting has another form.
     """
-    if not location or ("://" in location and not location.startswith(("postgresql://", _PSYCOPG))):
+    if (
+        location.lower() == "none" != location
+        or not location
+        or ("://" in location and not location.startswith(("postgresql://", _PSYCOPG)))
+    ):
         raise ValueError(
             f"{location!r} is neither postgresql://HOST/DATABASE, nor a path, nor 'none'"
         )
@@ -779,6 +788,13 @@ class Config(SharedConfig):
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
+        if self.users.key == "role":
+            for user in self.users.declared:
+                if not is_valid_role(user.name.removesuffix("/.")):
+                    raise ValueError(
+                        f"users.declared: {user.name!r} is not a valid name of a role, so no "
+                        "framework can have it; correct or remove it"
+                    )
         if self.offers.hold_for != "off" and self.policy.create().per_machine:
             raise ValueError(
                 f"offers.hold_for: {self.policy.name} ranks users per agent, so no agent "

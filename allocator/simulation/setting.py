@@ -7,8 +7,8 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from allocator.complaints import unknown
-from allocator.fairness.policies import Policy
+from allocator.complaints import did_you_mean, unknown
+from allocator.fairness.policies import Policy, mistaken_resources
 from allocator.simulation.holding import Blocking
 from allocator.simulation.originals.catalogue import create_policy, period_of
 from allocator.simulation.originals.kai import Kai
@@ -114,6 +114,12 @@ class Setting:
         Raises:
             SettingError: The setting and the trace do not fit together.
         """
+        for name in mistaken_resources(self.new_policy(), trace.resources):
+            raise SettingError(
+                f"a parameter of {self.policy} names the resource {name}, which the trace does not "
+                f"have{did_you_mean(name, trace.resources)} Its resources are "
+                f"{', '.join(trace.resources)}"
+            )
         if self.capacity is None:
             if not trace.machines:
                 raise SettingError("the trace has no machines; give a capacity or a load")

@@ -13,6 +13,7 @@ from allocator.cluster.reasons import Explanation
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
 from allocator.cooperative import run_to_completion
+from allocator.users.settings import DeclaredUser
 from tests.cluster.master_side import (
     ALL_AGENT_CAPABILITIES,
     SECOND,
@@ -346,6 +347,17 @@ def test_a_minimum_of_a_resource_that_no_agent_has_is_named_too() -> None:
     master.send(call, agent_call("s1", "cpus:4;mem:512"))
     message = "its offer_filters for the role 'a': the cluster has no cpu; did you mean cpus?"
     assert master.engine.misfits() == {"f1": message}
+
+
+def test_a_setting_that_names_an_unknown_resource_is_named() -> None:
+    master = MasterSide("htcondor", {"resource": "cpu"})
+    assert master.engine.unknown_in_settings() == {}, "no agent is known yet"
+    master.add_agent("s1", "cpus:4;mem:512")
+    said = "the cluster has no cpu; did you mean cpus?"
+    assert master.engine.unknown_in_settings() == {"policy": said}
+    declared = MasterSide(users=(DeclaredUser("a", 1.0, {"cpu": 0.5, "mem": 0.5}),))
+    declared.add_agent("s1", "cpus:4;mem:512")
+    assert declared.engine.unknown_in_settings() == {"users.declared": said}
 
 
 def test_a_framework_with_a_misspelt_label_fits_though_the_label_is_named() -> None:

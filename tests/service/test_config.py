@@ -179,6 +179,12 @@ def test_the_default_store_is_in_the_state_directory(
             "users.declared\\[0\\].commitment: 'x' is not a number",
         ),
         ("name = ", "not valid TOML"),
+        ("[policy]\nname = 'sdrf'\nhalf_life = true", "half_life: true is not a duration"),
+        ("[constraints.x]\nwhitelist = ['node-[1-9']", "whitelist: .*bracket without its end"),
+        ("[accounting]\ndatabase = 'None'", "accounting.database: 'None' is neither"),
+        ("[metrics]\naddress = 'http://127.0.0.1:1'", "metrics.address: .*not HOST:PORT"),
+        ("[listen]\naddress = '127.0.0.1:٣'", "listen.address: .*not HOST:PORT"),
+        ("[users]\ndeclared = [{name='/a'}]", "users.declared: '/a' is not a valid name of a role"),
     ],
 )
 def test_a_mistake_is_reported_with_its_place(tmp_path: Path, text: str, complaint: str) -> None:

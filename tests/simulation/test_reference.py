@@ -313,6 +313,30 @@ def test_an_invalid_setting_is_refused(setting: dict[str, object], complaint: st
         Setting(**setting)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("policy", "parameters", "complaint"),
+    [
+        ("htcondor", {"resource": "cpu"}, "names the resource cpu, .*; did you mean cpus[?]"),
+        ("cmmf", {"resource": "gpus"}, "names the resource gpus, which the trace does not have"),
+        ("slurm-fair-tree", {"billing": "cpu=1"}, "names the resource cpu"),
+        ("slurm-fair-tree", {"billing": "cpus=1,memory=1"}, "names the resource memory"),
+        ("kueue-afs", {"resource_weights": "Mem=2"}, "names the resource Mem"),
+        ("slurm-fair-tree", {"billing": "cpus=1,gpus=4"}, ""),
+        ("kueue-afs", {}, ""),
+    ],
+)
+def test_a_parameter_that_names_no_resource_of_the_trace_is_refused(
+    policy: str, parameters: dict[str, float | str], complaint: str
+) -> None:
+    trace = trace_of([(0, 1, "a", 1, 1)])
+    setting = Setting(policy, parameters, capacity=(1.0, 1.0))
+    if not complaint:
+        simulate(trace, setting)
+        return
+    with pytest.raises(SettingError, match=complaint):
+        simulate(trace, setting)
+
+
 def test_a_setting_must_fit_the_trace() -> None:
     trace = trace_of([(0, 1, "a", 1, 1)])
     with pytest.raises(SettingError, match="no machines"):

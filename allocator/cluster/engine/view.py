@@ -1,6 +1,6 @@
 """Read-only view of an engine for displays: users, agents, frameworks, reasons for no offers."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 
@@ -19,6 +19,7 @@ from allocator.cluster.state import Cluster, ClusterStatistics, Withheld
 from allocator.cluster.users import Users
 from allocator.compilation import mypyc_attr
 from allocator.cooperative import Cooperative
+from allocator.fairness.policies import mistaken_resources
 from allocator.fairness.quantities import Quantities
 from allocator.formatting import shortened
 from allocator.users.adapter import ClusterCounts, MachineSummary, SchedulerAdapter
@@ -189,6 +190,30 @@ class View(SchedulerAdapter):
         frameworks = self._cluster.ledger.frameworks.values()
         misfits = ((framework.id, self._misfit(framework, slips=True)) for framework in frameworks)
         return {framework: misfit for framework, misfit in misfits if misfit}
+
+    def unknown_in_settings(self) -> dict[str, str]:
+        """Return the settings that name a resource that no agent has ever had.
+
+        A policy may then rank all users equally, and an initial commitment is lost.
+
+        Returns:
+            A description of the mistake, by setting.
+        """
+        floor = self._cluster.ledger.floor
+        if not self._cluster.ledger.agents:
+            return {}
+        commitments = [user.commitment for user in self._settings.users]
+        names = {
+            "policy": mistaken_resources(self._settings.policy, floor.names),
+            "users.declared": [
+                name for initial in commitments if isinstance(initial, Mapping) for name in initial
+            ],
+        }
+        mistakes = {
+            setting: floor.unknown(dict.fromkeys(resources, 1))
+            for setting, resources in names.items()
+        }
+        return {setting: mistake for setting, mistake in mistakes.items() if mistake}
 
     def unreadable_labels(self) -> dict[str, str]:
         """Return the unreadable labels of frameworks that get offers nevertheless.

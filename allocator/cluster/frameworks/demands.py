@@ -184,6 +184,11 @@ class DemandFloor(Largest):
             descriptions.append(f"the cluster has no {readable(name)}{meant}")
         return "; ".join(descriptions)
 
+    @property
+    def names(self) -> Collection[str]:
+        """Names of resources that an agent has ever had, including ports and items of sets."""
+        return self._names
+
     def knows(self, demand: Quantities) -> bool:
         """Return whether an agent has ever had each of the demanded resources."""
         return demand.keys() <= self._names

@@ -3,8 +3,9 @@
 External policies are registered by `allocator.plugins`.
 """
 
+import difflib
 import pkgutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from importlib import import_module
 
 from pydantic import ValidationError
@@ -12,7 +13,7 @@ from pydantic import ValidationError
 from allocator.complaints import complaints, unknown
 from allocator.fairness.policies.policy import Policy
 
-__all__ = ["Policy", "create", "find", "names", "ours", "register"]
+__all__ = ["Policy", "create", "find", "mistaken_resources", "names", "ours", "register"]
 
 
 def _policy_classes() -> Iterator[type[Policy]]:
@@ -81,3 +82,27 @@ def create(name: str, parameters: Mapping[str, object]) -> Policy:
             f"policy {name!r}: {policy.origin.file} failed on its parameters: "
             f"{type(error).__name__}: {error}"
         ) from error
+
+
+def mistaken_resources(policy: Policy, known: Collection[str]) -> list[str]:
+    """Return the resources that a policy's parameters name by mistake.
+
+    A cluster may lack one of several named resources, such as GPUs. So an unknown name is a mistake
+    only in two cases: no named resource is known, or a known resource that the parameters do not
+    name has a similar name. The parameters of external policies are not examined.
+
+    Args:
+        policy: The policy.
+        known: Names of all resources of the cluster or trace.
+    """
+    if policy.origin is not None:
+        return []
+    weights = getattr(policy, "billed", None) or getattr(policy, "weighed", {})
+    named = {name for name, weight in weights.items() if weight}
+    if resource := getattr(policy, "resource", None):
+        named.add(resource)
+    unknown_names = sorted(named - set(known))
+    if named.isdisjoint(known):
+        return unknown_names
+    others = [name for name in known if name not in named]
+    return [name for name in unknown_names if difflib.get_close_matches(name, others)]

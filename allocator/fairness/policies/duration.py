@@ -20,6 +20,8 @@ def seconds(value: object) -> object:
                 f"{value!r} is not a duration; write seconds, '90s', '10m', '1h' or '2d'"
             )
         return duration
+    if isinstance(value, bool):
+        raise ValueError(f"{str(value).lower()} is not a duration")  # noqa: TRY004
     return value
 
 

@@ -183,6 +183,7 @@ class Session:
         completed."""
         self._engine = engine
         self._reported_misfits: dict[str, str] = {}
+        self._reported_settings: dict[str, str] = {}
         """Frameworks that cannot get offers and have been logged: identifier → reason."""
         self._refused: dict[str, str] = {}
         """Rejected frameworks of which the master has been informed: identifier → reason."""
@@ -511,8 +512,13 @@ class Session:
     def _report_misfits(self) -> None:
         """Log why frameworks cannot get offers, and why the engine has rejected input.
 
-        Each reason is logged only once.
+        A setting that names an unknown resource is logged, too. Each reason is logged only once.
         """
+        mistaken = self._engine.unknown_in_settings()
+        for setting, reason in mistaken.items():
+            if self._reported_settings.get(setting) != reason:
+                _log.warning("a setting does not fit", setting=setting, reason=reason)
+        self._reported_settings = mistaken
         misfits, slips = self._engine.misfits(), self._engine.unreadable_labels()
         for framework, reason in misfits.items():
             if self._reported_misfits.get(framework) != reason:
