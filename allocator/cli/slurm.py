@@ -309,7 +309,7 @@ def _users_table(bridge: "Bridge", cycle: "Cycle") -> "Table":
     table = Table("user", title="Users, first served first", title_justify="left")
     for column in ("share", "commitment", "priority", "weight", "pending"):
         table.add_column(column, justify="right")
-    pending = Counter(map(bridge.state.path_of, bridge.state.pending))
+    pending = Counter(user for _, user in bridge.state.pending)
     standings = [(cycle.tree.standing(path), path) for path in cycle.tree.users()]
     for standing, path in sorted(standings, key=lambda entry: (entry[0].priority, entry[1])):
         table.add_row(

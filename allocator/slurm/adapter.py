@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple
 
 from typing_extensions import override
 
@@ -17,7 +16,7 @@ from allocator.slurm.jobs import Job
 from allocator.slurm.order import can_start
 from allocator.slurm.reasons import ReasonGroup, group_of
 from allocator.slurm.shares import ShareTree, Users, name_of
-from allocator.slurm.state import ClusterState
+from allocator.slurm.state import ClusterState, PendingJob
 from allocator.slurm.task_shares import TASKS
 from allocator.slurm.timelines import UserPath
 from allocator.slurm.wording import SlurmWording
@@ -57,13 +56,6 @@ class JobWait:
         return self.reason == "invalid"
 
 
-class _Pending(NamedTuple):
-    """A pending job, and the user that its resources will count for."""
-
-    job: Job
-    user: UserPath
-
-
 class SlurmAdapter(SchedulerAdapter):
     """Shows the present state of one Slurm, and carries out operators' orders.
 
@@ -84,7 +76,7 @@ class SlurmAdapter(SchedulerAdapter):
         self._readings = 0
         self._orders = 0
         self._present: ShareTree = state.present()
-        self._pending: dict[int, _Pending] = {}
+        self._pending: dict[int, PendingJob] = {}
         if meter is not None:
             run_to_completion(hand_over_meter(meter, None, state.settled.tree))
 
@@ -96,10 +88,7 @@ class SlurmAdapter(SchedulerAdapter):
         """
         self._readings += 1
         self._present = present
-        self._pending = {
-            seen.job.number: _Pending(seen.job, self._state.path_of(seen))
-            for seen in self._state.pending
-        }
+        self._pending = {pending.job.number: pending for pending in self._state.pending}
 
     @property
     @override
@@ -285,7 +274,7 @@ class JobSurvey:
     """
 
     def __init__(
-        self, state: ClusterState, present: ShareTree, pending: dict[int, _Pending]
+        self, state: ClusterState, present: ShareTree, pending: dict[int, PendingJob]
     ) -> None:
         self._pending = pending
         held, capacity = present.tree.pool.held(), present.capacity

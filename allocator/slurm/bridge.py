@@ -18,14 +18,13 @@ from allocator.slurm.factors import (
     plan_factors,
 )
 from allocator.slurm.jobs import (
-    Job,
     JobKey,
     JobReader,
     quantities,
     read_details,
     read_nodes,
 )
-from allocator.slurm.order import Order, order_jobs
+from allocator.slurm.order import Order, QueueReader, order_jobs
 from allocator.slurm.reasons import ReasonGroup, group_of
 from allocator.slurm.records import Record, read_accounting, read_jobcomp
 from allocator.slurm.rows import RejectedRecords, ShapeError
@@ -161,6 +160,7 @@ class Bridge:
         self.rejected = RejectedRecords()
         """Counts unreadable jobs and records."""
         self._reader = JobReader(self._measure, self.rejected)
+        self._queue_reader = QueueReader()
         self.accounts_failure = ""
         """Error of the latest reading of the accounts; empty if it succeeded."""
         self.records_failure = ""
@@ -209,7 +209,8 @@ class Bridge:
         away = now - state.observed > history.min_job_age
         records: list[Record] = []
         complete = True
-        needed = away or bool(state.vanished(jobs))
+        observation = Observation(now, jobs, details, nodes)
+        needed = away or bool(state.vanished(observation))
         if needed or restarted:
             try:
                 records, complete = self._records(now, history)
@@ -219,7 +220,6 @@ class Bridge:
                 # The next reading of the nodes asks again for the records of a possible crash.
                 history = history._replace(began=self._history.began)
         unseen_until = now - history.min_job_age if away and not complete else None
-        observation = Observation(now, jobs, details, nodes)
         return _Reading(history, observation, associations, records, unseen_until)
 
     def _read_associations(self, now: float, history: _History) -> Associations | None:
@@ -323,7 +323,7 @@ class Bridge:
 
     def _note_factors(self, listed: Mapping[str, int]) -> None:
         """Replace the known site factors, apart from pending jobs that sprio does not list."""
-        targets = {str(seen.job.number): _target(seen.job) for seen in self.state.pending}
+        targets = {str(job.number): job.target for job, _ in self.state.pending}
         present = {targets.get(job, job): factor for job, factor in listed.items()}
         for target in targets.values():
             if target not in present and target in self._factors:
@@ -337,18 +337,18 @@ class Bridge:
             if seen.job.tasks and seen.job.started is not None and seen.job.ended is None
         )
         base = {}
-        for seen in self.state.pending:
-            job = seen.job
-            if factor := self._factors.get(_target(job)):
+        for job, _ in self.state.pending:
+            if factor := self._factors.get(job.target):
                 base[job.number] = job.priority - factor
         return order_jobs(
             tree,
-            [(seen.job, self.state.path_of(seen)) for seen in self.state.pending],
+            self.state.pending,
             running_tasks,
             self.state.nodes,
             base,
             ahead=self._ahead(),
             tasks_ahead=self.settings.tasks_ahead,
+            reader=self._queue_reader,
         )
 
     def _ahead(self) -> int:
@@ -390,11 +390,6 @@ def _history(configuration: Mapping[str, str]) -> _History:
     return _History(float(age), keeps_accounting(configuration), jobcomp, began)
 
 
-def _target(job: Job) -> str:
-    """Return the name by which `scontrol` knows a record: `123`, or `100_4` for a single task."""
-    return f"{job.array}_{job.tasks}" if job.tasks.isdecimal() else str(job.number)
-
-
 class Removal(NamedTuple):
     """Result of taking back site factors."""
 
@@ -425,9 +420,9 @@ def take_back_factors(client: SlurmClient, *, uncertain_too: bool = False) -> Re
         if job.ended is not None or str(job.number) in factors:
             continue
         if is_ours(job.priority + job.nice):
-            ours.append(_target(job))
+            ours.append(job.target)
         elif not job.priority or job.priority >= SMALLEST_FACTOR:
-            uncertain.append(_target(job))
+            uncertain.append(job.target)
     if uncertain_too:
         ours, uncertain = ours + uncertain, []
     failures = client.set_factors(FactorUpdate(job, NO_FACTOR) for job in ours)

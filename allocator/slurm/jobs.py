@@ -111,9 +111,15 @@ class Job:
     """Allocated resources; of a pending job, the requested resources of one task."""
     key: JobKey = field(init=False, repr=False, compare=False)
     """Computed once, because each reading looks up all jobs."""
+    target: str = field(init=False, repr=False, compare=False)
+    """The name by which `scontrol` knows the record: `123`, or `100_4` for a single task."""
 
     def __post_init__(self) -> None:
+        single = self.tasks.isdecimal()
         object.__setattr__(self, "key", JobKey(self.number, self.user))
+        object.__setattr__(
+            self, "target", f"{self.array}_{self.tasks}" if single else str(self.number)
+        )
 
     @property
     def pending(self) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import NamedTuple, TypeAlias, TypeVar
 
 from allocator.fairness.quantities import Quantities
@@ -68,16 +68,17 @@ class _Waiting(NamedTuple):
     """A pending job in the queue of its user."""
 
     job: Job
+    user: UserPath
     targets: tuple[str, ...]
     """One target. A heterogeneous job has one for each component."""
     demand: Quantities
     ready: bool
     scopes: tuple[Scope, ...]
+    own_order: tuple[float, ...]
+    """Orders jobs of one user with the same priority: nice, time, array, task."""
 
 
-_Entry: TypeAlias = tuple[_Waiting, UserPath]
-"""A pending job and its user."""
-_PlacedEntry: TypeAlias = tuple[Position, _Entry]
+_PlacedEntry: TypeAlias = tuple[Position, _Waiting]
 """A pending job, with the position of a node of the tree at the job's turn."""
 
 
@@ -90,6 +91,7 @@ def order_jobs(  # noqa: PLR0913 - each is a separate input
     *,
     ahead: int,
     tasks_ahead: int,
+    reader: "QueueReader | None" = None,
 ) -> Order:
     """Return the order in which pending jobs should start.
 
@@ -116,14 +118,14 @@ def order_jobs(  # noqa: PLR0913 - each is a separate input
             in the order if fewer than `ahead` jobs would precede them with all jobs ready, and only
             the first ones of each user.
         tasks_ahead: Maximum number of pending tasks of an array in the order.
+        reader: Remembers the queue entries of the reading before.
     """
     order = Order()
-    queues: dict[UserPath, list[_Waiting]] = {}
-    entries = _QueueEntries(nodes.values(), running_tasks, tasks_ahead, order.passed_over)
-    for waiting, user in entries.read(pending):
-        queues.setdefault(user, []).append(waiting)
+    queues = (reader or QueueReader()).read(
+        pending, nodes.values(), running_tasks, tasks_ahead, order.passed_over
+    )
     for queue in queues.values():
-        queue.sort(key=lambda waiting: _own_order(waiting.job, base_priorities))
+        queue.sort(key=lambda waiting: _place_in_queue(waiting, base_priorities))
     ready = {
         user: [waiting for waiting in queue if waiting.ready] for user, queue in queues.items()
     }
@@ -131,8 +133,8 @@ def order_jobs(  # noqa: PLR0913 - each is a separate input
     if any(len(ready[user]) < len(queue) for user, queue in queues.items()):
         everything = _Merge(tree, ahead).order(queues)
         turns.insert(0, _few_not_ready(everything))
-    for _, (waiting, user) in heapq.merge(*turns, key=itemgetter(0)):
-        order.placed += [PlacedJob(target, waiting.job, user) for target in waiting.targets]
+    for _, waiting in heapq.merge(*turns, key=itemgetter(0)):
+        order.placed += [PlacedJob(target, waiting.job, waiting.user) for target in waiting.targets]
     return order
 
 
@@ -140,16 +142,16 @@ def _few_not_ready(turns: Iterable[_PlacedEntry]) -> Iterator[_PlacedEntry]:
     """Yield the first jobs of each user without `is_ready`, out of all jobs."""
     numbers = Counter[UserPath]()
     for turn in turns:
-        waiting, user = turn[1]
-        if not waiting.ready and numbers[user] < _MOST_NOT_READY:
-            numbers[user] += 1
+        waiting = turn[1]
+        if not waiting.ready and numbers[waiting.user] < _MOST_NOT_READY:
+            numbers[waiting.user] += 1
             yield turn
 
 
 class _Sequence(NamedTuple):
     """Jobs of a node of the tree, in the order of the node."""
 
-    entries: Iterable[_Entry]
+    entries: Iterable[_Waiting]
     scopes: Counter[Scope]
     """Number of these jobs in each scope."""
 
@@ -178,14 +180,14 @@ class _Merge:
         """
         levels: dict[int, dict[UserPath, list[_Sequence]]] = {}
         for user, queue in queues.items():
-            levels.setdefault(len(user), {})[user] = _sequences(user, queue)
+            levels.setdefault(len(user), {})[user] = _sequences(queue)
         for depth in range(max(levels, default=0), 1, -1):
             for above, streams in self._turns(levels[depth]).items():
                 levels.setdefault(depth - 1, {}).setdefault(above, []).extend(_merged(streams))
         placed = Counter[Scope]()
         streams = self._turns(levels.get(1, {})).get((), [])
         for turn in heapq.merge(*(turns for turns, _ in streams), key=itemgetter(0)):
-            scopes = turn[1][0].scopes
+            scopes = turn[1].scopes
             if not self._full.issuperset(scopes):
                 yield turn
                 placed.update(scopes)
@@ -216,20 +218,20 @@ class _Merge:
             turns: The node's turns.
             sequence: The node's jobs.
         """
-        remaining = Counter(sequence.scopes)
-        delayed: list[tuple[Position, int, _Entry]] = []
+        remaining = dict(sequence.scopes)
+        delayed: list[tuple[Position, int, _Waiting]] = []
         """Jobs with possible predecessors among the later jobs of the sequence."""
         for number, entry in enumerate(sequence.entries):
             if self._full.issuperset(remaining):
                 break
-            scopes = entry[0].scopes
+            scopes = entry.scopes
             if turns.fewest(scopes) < self._ahead and not self._full.issuperset(scopes):
                 heapq.heappush(delayed, (turns.position(scopes), number, entry))
                 earliest = turns.earliest(remaining)
                 while delayed and delayed[0][0] <= earliest:
                     position, _, first = heapq.heappop(delayed)
                     yield position, first
-                turns.count(entry[0])
+                turns.count(entry)
             for scope in scopes:
                 remaining[scope] -= 1
                 if not remaining[scope]:
@@ -239,16 +241,19 @@ class _Merge:
             yield position, first
 
 
-def _sequences(user: UserPath, queue: list[_Waiting]) -> list[_Sequence]:
+def _sequences(queue: list[_Waiting]) -> list[_Sequence]:
     """Return the jobs of a user, in a sequence for each set of linked scopes."""
-    links = _linked({waiting.scopes for waiting in queue})
-    parts: dict[Scope, list[_Entry]] = {}
+    numbers = Counter(map(attrgetter("scopes"), queue))
+    links = _linked(numbers)
+    counts: dict[Scope, Counter[Scope]] = {}
+    for scopes, number in numbers.items():
+        counts.setdefault(links[scopes[0]], Counter()).update(dict.fromkeys(scopes, number))
+    if len(counts) == 1:
+        return [_Sequence(queue, count) for count in counts.values()]
+    parts: dict[Scope, list[_Waiting]] = {part: [] for part in counts}
     for waiting in queue:
-        parts.setdefault(links[waiting.scopes[0]], []).append((waiting, user))
-    return [
-        _Sequence(part, Counter(scope for waiting, _ in part for scope in waiting.scopes))
-        for part in parts.values()
-    ]
+        parts[links[waiting.scopes[0]]].append(waiting)
+    return [_Sequence(parts[part], count) for part, count in counts.items()]
 
 
 def _merged(
@@ -355,83 +360,126 @@ def keeps_place(reason: str) -> bool:
     return reason in _COMPETING or reason.startswith(_COMPETING_PREFIXES)
 
 
-def _own_order(job: Job, base_priorities: Mapping[int, int]) -> tuple[float, ...]:
-    time = job.submitted if job.eligible is None else job.eligible
-    first_task = next(array_tasks(job.tasks), 0) if job.tasks else 0
-    # Slurm's priorities are at least 1, so a user's `nice` may be hidden in them.
-    base = max(base_priorities.get(job.number, job.priority), 1)
-    return (-base, job.nice, time, job.array, first_task)
-
-
-class _QueueEntries:
-    """Reads pending jobs as entries of their users' queues.
+def _next_tasks(entry: _Waiting, most: int, running: int) -> list[_Waiting]:
+    """Return the entries of the next tasks of an array.
 
     Args:
-        nodes: All nodes.
-        running_tasks: Number of running tasks of each array.
-        tasks_ahead: Maximum number of pending tasks of an array in the order.
-        passed_over: Number of jobs without a place, by reason.
+        entry: The entry of the array's record.
+        most: Maximum number of pending tasks in the order.
+        running: Number of running tasks of the array.
+    """
+    job = entry.job
+    limit = array_limit(job.tasks)
+    if limit is not None:
+        most = min(most, limit - running)
+    return [
+        entry._replace(targets=(f"{job.array}_{task}",))
+        for task in islice(array_tasks(job.tasks), max(most, 0))
+    ]
+
+
+def _place_in_queue(
+    waiting: _Waiting, base_priorities: Mapping[int, int]
+) -> tuple[int, tuple[float, ...]]:
+    job = waiting.job
+    # Slurm's priorities are at least 1, so a user's `nice` may be hidden in them.
+    return -max(base_priorities.get(job.number, job.priority), 1), waiting.own_order
+
+
+def _own_order(job: Job) -> tuple[float, ...]:
+    time = job.submitted if job.eligible is None else job.eligible
+    first_task = next(array_tasks(job.tasks), 0) if job.tasks else 0
+    return job.nice, time, job.array, first_task
+
+
+class QueueReader:
+    """Reads pending jobs as entries of their users' queues.
+
+    Most jobs are the same at each reading. A job that was read before yields the same entry. Only
+    changed jobs, arrays and heterogeneous jobs cost time.
     """
 
-    def __init__(
+    def __init__(self) -> None:
+        self._links: dict[str, str] = {}
+        """Partition → representative of all partitions with common nodes."""
+        self._scopes: dict[_Key, tuple[Scope, ...]] = {}
+        self._entries: dict[int, _Waiting] = {}
+        """Entries of the latest reading by job id, without heterogeneous jobs."""
+
+    def read(
         self,
+        pending: Iterable[tuple[Job, UserPath]],
         nodes: Iterable[ClusterNode],
         running_tasks: Mapping[int, int],
         tasks_ahead: int,
         passed_over: Counter[str],
-    ) -> None:
-        self._linked = _linked({node.partitions for node in nodes})
-        self._running_tasks = running_tasks
-        self._tasks_ahead = tasks_ahead
-        self._passed_over = passed_over
-        self._scopes: dict[_Key, tuple[Scope, ...]] = {}
-        self._tasks_of_array: Counter[int] = Counter()
+    ) -> dict[UserPath, list[_Waiting]]:
+        """Return the jobs and tasks with a place by user, and count the remaining jobs.
 
-    def read(self, pending: Iterable[tuple[Job, UserPath]]) -> Iterator[tuple[_Waiting, UserPath]]:
-        """Yield the jobs and tasks with a place; count the remaining jobs."""
+        Args:
+            pending: Pending jobs and their users.
+            nodes: All nodes.
+            running_tasks: Number of running tasks of each array.
+            tasks_ahead: Maximum number of pending tasks of an array in the order.
+            passed_over: Number of jobs without a place, by reason. This method adds to it.
+        """
+        links = _linked({node.partitions for node in nodes})
+        if links != self._links:
+            self._links, self._scopes, self._entries = links, {}, {}
+        former, self._entries = self._entries, {}
+        queues: dict[UserPath, list[_Waiting]] = {}
         heterogeneous: dict[int, list[tuple[Job, UserPath]]] = {}
+        tasks_of_array = Counter[int]()
         for job, user in pending:
-            if job.heterogeneous:
-                heterogeneous.setdefault(job.heterogeneous, []).append((job, user))
-            elif not can_start(job.reason):
-                self._passed_over[job.reason] += 1
-            else:
-                scopes = self._scopes_of(job.partitions, job.quantities)
-                ready = is_ready(job.reason)
-                for target in self._targets(job):
-                    yield _Waiting(job, (target,), job.quantities, ready, scopes), user
-        for components in heterogeneous.values():
-            job, user = min(components, key=lambda component: component[0].number)
-            jobs = [component for component, _ in components]
-            blocking = [component.reason for component in jobs if not can_start(component.reason)]
-            if blocking:
-                self._passed_over[blocking[0]] += 1
+            entry = former.get(job.number)
+            if entry is None or entry.job is not job or entry.user != user:
+                if job.heterogeneous:
+                    heterogeneous.setdefault(job.heterogeneous, []).append((job, user))
+                    continue
+                if not can_start(job.reason):
+                    passed_over[job.reason] += 1
+                    continue
+                entry = self._entry((job,), user)
+            self._entries[job.number] = entry
+            if not job.tasks:
+                queues.setdefault(user, []).append(entry)
                 continue
-            demand = sum((component.quantities for component in jobs), start=Quantities())
-            targets = tuple(str(component.number) for component in jobs)
-            ready = all(is_ready(component.reason) for component in jobs)
-            partitions = tuple(name for component in jobs for name in component.partitions)
-            scopes = self._scopes_of(partitions, demand)
-            yield _Waiting(job, targets, demand, ready, scopes), user
+            most = tasks_ahead - tasks_of_array[job.array]
+            tasks = _next_tasks(entry, most, running_tasks.get(job.array, 0))
+            if tasks:
+                queues.setdefault(user, []).extend(tasks)
+                tasks_of_array[job.array] += len(tasks)
+        for components in heterogeneous.values():
+            _, user = min(components, key=lambda component: component[0].number)
+            jobs = tuple(job for job, _ in components)
+            blocking = [job.reason for job in jobs if not can_start(job.reason)]
+            if blocking:
+                passed_over[blocking[0]] += 1
+            else:
+                queues.setdefault(user, []).append(self._entry(jobs, user))
+        return queues
 
-    def _targets(self, job: Job) -> Iterable[str]:
-        """Return the job's number, or the next tasks of an array."""
-        if not job.tasks:
-            return (str(job.number),)
-        most = self._tasks_ahead - self._tasks_of_array[job.array]
-        limit = array_limit(job.tasks)
-        if limit is not None:
-            most = min(most, limit - self._running_tasks.get(job.array, 0))
-        targets = [f"{job.array}_{task}" for task in islice(array_tasks(job.tasks), max(most, 0))]
-        self._tasks_of_array[job.array] += len(targets)
-        return targets
+    def _entry(self, components: Sequence[Job], user: UserPath) -> _Waiting:
+        """Return the entry of a job, or of all components of a heterogeneous job."""
+        first = min(components, key=attrgetter("number"))
+        demand = sum((job.quantities for job in components), start=Quantities())
+        partitions = tuple(name for job in components for name in job.partitions)
+        return _Waiting(
+            first,
+            user,
+            tuple(job.target for job in components),
+            demand,
+            ready=all(is_ready(job.reason) for job in components),
+            scopes=self._scopes_of(partitions, demand),
+            own_order=_own_order(first),
+        )
 
     def _scopes_of(self, partitions: tuple[str, ...], demand: Quantities) -> tuple[Scope, ...]:
         """Return the scopes of a job: each of its partitions with each of its special resources."""
         key = partitions, frozenset(demand) - _COMMON_KINDS
         scopes = self._scopes.get(key)
         if scopes is None:
-            linked = dict.fromkeys(self._linked.get(name, name) for name in partitions)
+            linked = dict.fromkeys(self._links.get(name, name) for name in partitions)
             scopes = self._scopes[key] = tuple(
                 (partition, kind) for partition in linked for kind in sorted(key[1]) or ("",)
             )

@@ -4,6 +4,7 @@ import math
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple
 
 from allocator.fairness.policies.policy import Policy
@@ -71,6 +72,13 @@ class LateChange(NamedTuple):
     """The time at which the change was applied."""
 
 
+class PendingJob(NamedTuple):
+    """A pending job, and the user that its resources will count for."""
+
+    job: Job
+    user: UserPath
+
+
 @dataclass
 class Observation:
     """The content of one reading of Slurm."""
@@ -81,6 +89,11 @@ class Observation:
     details: Mapping[int, JobDetail] = field(default_factory=dict)
     nodes: Sequence[ClusterNode] | None = None
     """None: the nodes were not read this time."""
+
+    @cached_property
+    def by_key(self) -> dict[JobKey, SeenJob]:
+        """The jobs by their identity."""
+        return {seen.job.key: seen for seen in self.jobs}
 
 
 @dataclass
@@ -133,7 +146,7 @@ class ClusterState:
         self.findings = Findings()
         self.observed = now
         """The time of the latest observation, in seconds since 1970."""
-        self.pending: list[SeenJob] = []
+        self.pending: list[PendingJob] = []
         """The pending jobs of the latest observation, apart from jobs of too many accounts."""
         self._waiting: set[UserPath] = set()
         """The users with pending jobs."""
@@ -159,6 +172,8 @@ class ClusterState:
         self._unsettled: set[JobKey] = set()
         """Jobs with changes that are not settled."""
         self._last: dict[JobKey, SeenJob] = {}
+        self._not_ended: set[tuple[str, str]] = set()
+        """User and account of the jobs of the latest observation that have not ended."""
 
     def set_associations(self, associations: Associations) -> None:
         """Replace the tree of accounts and its shares, from the next observation on."""
@@ -193,9 +208,10 @@ class ClusterState:
             ).needs_detail(seen.job, seen.ran, now)
         ]
 
-    def vanished(self, jobs: Iterable[SeenJob]) -> list[JobKey]:
+    def vanished(self, observation: Observation) -> list[JobKey]:
         """Return the jobs that held resources when last seen, and that a reading does not show."""
-        gone = self._last.keys() - {seen.job.key for seen in jobs}
+        shown = observation.by_key
+        gone = [job for job in self._last if job not in shown]
         return [job for job in gone if job in self._timelines and self._timelines[job].open]
 
     def add_records(self, records: Iterable[tuple[JobKey, UserPath, Attempt]]) -> None:
@@ -219,37 +235,39 @@ class ClusterState:
         now = observation.now
         if observation.nodes is not None:
             self._observe_nodes(observation.nodes, now)
-        for vanished in self.vanished(observation.jobs):
+        for vanished in self.vanished(observation):
             self._timelines[vanished].close(self.observed)
             self._unsettled.add(vanished)
             lost = Correction(vanished.number, self.observed, now, "the end of the job")
             self.findings.lost.append(lost)
-        last, self._last = self._last, {}
+        last, self._last = self._last, observation.by_key
         self.pending = []
         self.running = self.starts = 0
+        self._not_ended = set()
         unknown: dict[str, set[str]] = {}
         """Accounts of pending jobs unknown to slurmdbd, by system user."""
         for seen in observation.jobs:
             job = seen.job
-            key = seen.job.key
-            self._last[key] = seen
-            if job.started is None and not self._counts(job, unknown):
-                continue
-            if job.pending:
-                self.pending.append(seen)
-                self._join(self.path_of(seen), min(job.submitted, now))
-            elif job.ended is None and job.started is not None:
+            names = job.user, job.account
+            if job.ended is None:
+                self._not_ended.add(names)
+            if job.started is None:
+                if not self._counts(job, unknown):
+                    continue
+                if job.pending:
+                    user = self.path(*names)
+                    self.pending.append(PendingJob(job, user))
+                    self._join(user, min(job.submitted, now))
+            elif job.ended is None:
                 self.running += 1
                 self.starts += job.started > self.observed
-            before = last.get(key)
+            before = last.get(job.key)
             if before is None or before.job is not job or job.number in observation.details:
                 self._observe_job(seen, observation.details.get(job.number), now)
-        for former in last.keys() - self._last.keys() - self._unsettled:
-            if former not in self._held:
-                self._timelines.pop(former, None)
+        self._forget_timelines(last)
         self.observed = now
         self.settle(now - self.settings.lag)
-        self._waiting = {self.path_of(seen) for seen in self.pending}
+        self._waiting = {user for _, user in self.pending}
         self.settled.activate(self._waiting)
 
     def settle(self, until: float) -> None:
@@ -351,6 +369,16 @@ class ClusterState:
         accounts.add(job.account)
         return True
 
+    def _forget_timelines(self, last: Iterable[JobKey]) -> None:
+        """Forget the timelines of settled jobs that Slurm does not show any more.
+
+        Args:
+            last: The jobs of the observation before.
+        """
+        for job in last:
+            if job not in self._last and job not in self._unsettled and job not in self._held:
+                self._timelines.pop(job, None)
+
     def _observe_job(self, seen: SeenJob, detail: JobDetail | None, now: float) -> None:
         job, key = seen.job, seen.job.key
         user = self.path_of(seen)
@@ -432,7 +460,7 @@ class ClusterState:
 
     def _forget(self) -> None:
         """Forget users that have had no jobs and no commitments for a long time."""
-        busy = {self.path_of(seen) for seen in self._last.values() if seen.job.ended is None}
+        busy = {self.path(*names) for names in self._not_ended}
         busy |= {user for user, _ in self._held.values()}
         busy |= {self._timelines[job].user for job in self._unsettled}
         tree = self.settled.tree

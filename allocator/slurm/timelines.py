@@ -46,6 +46,8 @@ class Attempt:
 
     def paused(self, until: float) -> float:
         """Return the seconds of all suspensions up to a time."""
+        if not self.pauses:
+            return 0.0
         return sum(
             max(min(until if end is None else end, until) - begin, 0.0)
             for begin, end in self.pauses
@@ -56,6 +58,12 @@ class Attempt:
 
         A suspended job keeps its memory and its generic resources, but not its cores.
         """
+        if not self.pauses and len(self.sizes) == 1:  # as most attempts
+            if self.end is None or self.sizes[0].time < self.end:
+                yield self.sizes[0]
+            if self.end is not None:
+                yield Step(self.end, NOTHING)
+            return
         changes = {step.time for step in self.sizes}
         for begin, finish in self.pauses:
             changes |= {begin} if finish is None else {begin, finish}
