@@ -8,7 +8,6 @@ from allocator.fairness.pool import Pool
 from allocator.fairness.quantities import Quantities
 from allocator.fairness.standing import Standing
 from allocator.slurm.timelines import UserPath
-from allocator.users.commitments import is_significant
 from allocator.users.memory import Memory
 from allocator.users.settings import UserSettings
 from allocator.users.tree import UserTree, in_range
@@ -79,23 +78,6 @@ class ShareTree:
         """Make a user known, with all nodes above it. A known user stays as it is."""
         self.tree.get(name_of(path))
         self.tree.update_entitlements()
-
-    def remove(self, path: UserPath) -> None:
-        """Forget a user without allocations, and nodes above the user that become empty.
-
-        A node stays if an operator or the configuration has set its weight, or if a node above the
-        user still has commitments.
-        """
-        while path and self._is_removable(path):
-            self.tree.forget(name_of(path))
-            path = path[:-1]
-        self.tree.update_entitlements()
-
-    def _is_removable(self, path: UserPath) -> bool:
-        name = name_of(path)
-        if self.tree.get(name).children or self.tree.weights.keeps(name):
-            return False
-        return not is_significant(self.standing(path).commitments)
 
     def set_weights(self, weights: Mapping[UserPath, float]) -> None:
         """Replace the weights of nodes by Slurm's; a node without an entry has the weight 1."""

@@ -210,8 +210,7 @@ class ClusterState:
 
     def vanished(self, observation: Observation) -> list[JobKey]:
         """Return the jobs that held resources when last seen, and that a reading does not show."""
-        shown = observation.by_key
-        gone = [job for job in self._last if job not in shown]
+        gone = set(self._last).difference(observation.by_key)  # without computing hashes again
         return [job for job in gone if job in self._timelines and self._timelines[job].open]
 
     def add_records(self, records: Iterable[tuple[JobKey, UserPath, Attempt]]) -> None:
@@ -248,16 +247,11 @@ class ClusterState:
         """Accounts of pending jobs unknown to slurmdbd, by system user."""
         for seen in observation.jobs:
             job = seen.job
-            names = job.user, job.account
             if job.ended is None:
-                self._not_ended.add(names)
+                self._not_ended.add((job.user, job.account))
             if job.started is None:
-                if not self._counts(job, unknown):
+                if not self._observe_waiting(job, unknown, now):
                     continue
-                if job.pending:
-                    user = self.path(*names)
-                    self.pending.append(PendingJob(job, user))
-                    self._join(user, min(job.submitted, now))
             elif job.ended is None:
                 self.running += 1
                 self.starts += job.started > self.observed
@@ -359,7 +353,7 @@ class ClusterState:
 
     def _counts(self, job: Job, unknown: dict[str, set[str]]) -> bool:
         """Return whether a job without a start counts; add its account to its system user's."""
-        if self.settings.user_key == "user" or job.account in self.associations.accounts:
+        if job.account in self.associations.accounts:
             return True
         if job.restarts or job.key in self._timelines:
             return True
@@ -369,14 +363,31 @@ class ClusterState:
         accounts.add(job.account)
         return True
 
-    def _forget_timelines(self, last: Iterable[JobKey]) -> None:
+    def _observe_waiting(self, job: Job, unknown: dict[str, set[str]], now: float) -> bool:
+        """Take over a job without a start; return whether it counts.
+
+        Args:
+            job: The job.
+            unknown: Accounts of such jobs unknown to slurmdbd, by system user.
+            now: The time of the reading, in seconds since 1970.
+        """
+        if self.settings.user_key != "user" and not self._counts(job, unknown):
+            return False
+        if job.pending:
+            user = self.path(job.user, job.account)
+            self.pending.append(PendingJob(job, user))
+            if user in self._joining or user not in self._known_users:
+                self._join(user, min(job.submitted, now))
+        return True
+
+    def _forget_timelines(self, last: Mapping[JobKey, SeenJob]) -> None:
         """Forget the timelines of settled jobs that Slurm does not show any more.
 
         Args:
             last: The jobs of the observation before.
         """
-        for job in last:
-            if job not in self._last and job not in self._unsettled and job not in self._held:
+        for job in set(last).difference(self._last):
+            if job not in self._unsettled and job not in self._held:
                 self._timelines.pop(job, None)
 
     def _observe_job(self, seen: SeenJob, detail: JobDetail | None, now: float) -> None:

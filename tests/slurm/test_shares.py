@@ -65,19 +65,6 @@ def test_shares_that_slurm_no_longer_tells_become_one() -> None:
     assert (tree.standing(ANN).weight, tree.standing(("maths",)).weight) == (1.0, 4.0)
 
 
-def test_an_account_is_forgotten_with_its_last_user_unless_its_weight_was_ordered() -> None:
-    tree = shares()
-    tree.remove(CYD)
-    assert ("maths",) not in tree
-    tree.remove(BOB)
-    assert ("physics",) in tree
-    other = shares()
-    other.tree.order_weight("maths", 2.0)
-    other.remove(CYD)
-    assert CYD not in other
-    assert other.standing(("maths",)).weight == 2.0
-
-
 def test_commitments_and_ordered_weights_survive_in_the_memory() -> None:
     tree = shares()
     tree.advance(100.0)
