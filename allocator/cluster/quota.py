@@ -32,6 +32,10 @@ class Quota:
     def __bool__(self) -> bool:
         return self.capped or bool(self.guarantees) or bool(self.limits)
 
+    def unmet(self, consumed: Quantities) -> Quantities:
+        """Return the part of the guarantees that the consumed quantities do not reach."""
+        return _less(self.guarantees, consumed)
+
     @property
     def shown_limits(self) -> Mapping[str, int]:
         """Limits in thousandths by resource, for displays.

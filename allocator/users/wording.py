@@ -109,6 +109,15 @@ class Wording(ABC):
         The caller puts the user's name before the text.
         """
 
+    def kept_back(self, user: str) -> str:
+        """Return a sentence about free resources that are kept from a user before the order; or "".
+
+        Args:
+            user: A user of any level.
+        """
+        del user
+        return ""
+
     @abstractmethod
     def wait_details(self, wait: Any) -> dict[str, str]:  # noqa: ANN401 - an adapter's own
         """Return the fields of a log line about a long wait of a client."""

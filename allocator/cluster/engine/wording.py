@@ -1,19 +1,25 @@
 """Sentences about frameworks: the reasons why they get no free resources, and Mesos's words."""
 
+import heapq
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from typing_extensions import override
 
+from allocator.cluster.input.text import readable
+from allocator.cluster.quota import top_level
 from allocator.cluster.reasons import REASON_ORDER, Explanation, Reason
 from allocator.contract import admin_pb2 as admin
 from allocator.cooperative import Cooperative
+from allocator.fairness.quantities import Quantities
 from allocator.formatting import called, counted, duration
 from allocator.users.wording import PageWords, Vocabulary, Wording
 
 if TYPE_CHECKING:
     from allocator.cluster.engine.view import View
 
+_MOST_ROLES = 3
+"""Maximum number of roles with unmet guarantees that a sentence names."""
 _LONGEST_HINT = 1000
 """Length in characters after which a hint about an unknown user ends."""
 
@@ -108,6 +114,11 @@ VOCABULARY = Vocabulary(
 )
 
 
+def _amounts(quantities: Quantities) -> str:
+    amounts = sorted(quantities.items())
+    return ", ".join(f"{readable(name)} {amount / 1000:g}" for name, amount in amounts if amount)
+
+
 class MesosWording(Wording):
     """Texts about frameworks, the clients of Mesos.
 
@@ -161,6 +172,8 @@ class MesosWording(Wording):
                     f"{name} has tasks smaller than limits.smallest_demand, so it is offered "
                     f"resources for {fit.at_a_time} tasks at a time."
                 )
+        if kept_back := self.kept_back(user):
+            words.append(kept_back)
         words.extend(
             f"The service has rejected data about the role: {rejected.flaw.words}."
             for rejected in view.rejected_inputs()
@@ -190,6 +203,26 @@ class MesosWording(Wording):
             )
             if why.others_are_smaller and why.reason == "nothing_free":
                 explanation.words.append(f"Its framework {reason.name} {self.about_gaps()}")
+
+    @override
+    def kept_back(self, user: str) -> str:
+        own = top_level(user) if self._view.settings.user_key == "role" else ""
+        unmet = {
+            role: missing
+            for role, (quota, consumed) in self._view.quotas().items()
+            if role != own and _amounts(missing := quota.unmet(consumed))
+        }
+        if not unmet:
+            return ""
+        named = [
+            f"{called(role)} ({_amounts(missing)})"
+            for role, missing in heapq.nsmallest(_MOST_ROLES, unmet.items())
+        ]
+        more = f" and {len(unmet) - len(named)} more" if len(unmet) > len(named) else ""
+        return (
+            "Before the order of users, free resources are kept for the unmet guarantees of "
+            f"{', '.join(named)}{more}."
+        )
 
     @override
     def about_gaps(self) -> str:

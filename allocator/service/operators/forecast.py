@@ -135,6 +135,8 @@ class _MachineSurvey:
     gaps: str = ""
     """Sentence that says that no machine has enough free resources for one task; empty if a task
     fits."""
+    kept_back: str = ""
+    """Sentence about free resources that are kept for other users before the order; often empty."""
 
 
 def _survey_machines(
@@ -152,14 +154,15 @@ def _survey_machines(
     vocabulary = adapter.wording.vocabulary
     survey = yield from adapter.survey()
     passed_over = yield from survey.passed_over()
+    kept_back = adapter.wording.kept_back(user)
     if demand is None:
-        return _MachineSurvey(vocabulary, passed_over)
+        return _MachineSurvey(vocabulary, passed_over, kept_back=kept_back)
     room, largest = yield from survey.task_capacity(
         adapter.clients(user.removesuffix("/.")), demand
     )
     waits = largest and not room and survey.others_are_smaller(demand)
     gaps = adapter.wording.about_gaps() if waits else ""
-    return _MachineSurvey(vocabulary, passed_over, room, largest, gaps)
+    return _MachineSurvey(vocabulary, passed_over, room, largest, gaps, kept_back)
 
 
 def _demand(request: admin.ForecastRequest, adapter: SchedulerAdapter) -> Quantities | None:
@@ -280,8 +283,8 @@ class _Question:
                 f"{vocabulary.machine} could serve it."
             )
         reply.words.extend(_words(request, reply, self._horizon, vocabulary, wants=was_active))
-        if self._survey.gaps:
-            reply.words.append(f"{called(user)} {self._survey.gaps}")
+        gaps = f"{called(user)} {self._survey.gaps}" if self._survey.gaps else ""
+        reply.words.extend(filter(None, (self._survey.kept_back, gaps)))
         return reply
 
     def _upcoming(self, until: float) -> Work[list[Passing[str]]]:

@@ -24,6 +24,7 @@ from allocator.service.show.explanations import ExplanationFacts
 from allocator.service.show.shares import user_shares
 from allocator.users.settings import DeclaredUser
 from tests.cluster.master_side import MasterSide, Offered, agent_call, framework_info
+from tests.cluster.test_hopeless_clients import quota
 
 ROLES = ("a", "b", "b/c", "b/d", "c/e", "c/f", "g")
 SLOTS = 6
@@ -229,6 +230,23 @@ def test_a_task_kept_out_by_smaller_tasks_is_reported_with_settings_that_help() 
     assert 'offers.hold_for = "one"' in words
     assert 'offers.allocation = "batch"' in words
     assert "smaller" not in " ".join(Played(master, set()).forecast("small", 1).words)
+
+
+def test_resources_kept_for_guarantees_are_told_with_the_turn() -> None:
+    master = branch()
+    master.send(quota("B", guarantee="cpus:1"), quota("z", guarantee="cpus:1;mem:64"))
+    said = (
+        "Before the order of users, free resources are kept for the unmet guarantees of "
+        "z (cpus 1, mem 64)."
+    )
+    state = Played(master, set())
+    assert state.forecast("A", 1).wait.ahead == 0
+    assert said in state.forecast("A", 1).words
+    assert not any("guarantees" in words for words in state.forecast("z", 1).words)
+    rows = user_shares(master.engine)
+    [row] = [row for row in rows if row.user == "A"]
+    assert said in explain(master.engine, row, rows, ExplanationFacts()).words
+    assert state.master.send(contract.ActivateAgent(agent_id="slot"), contract.Tick()) == []
 
 
 def test_one_thread_computes_all_forecasts_and_ends_a_computation_without_a_caller() -> None:
