@@ -27,7 +27,19 @@ TOLERANCE = 0.1
 
 _SOURCES = ("allocator", "bench", "deploy", "docs", "frameworks", "packages", "proto", "tests")
 _PAGES = ("README.md", "CONTRIBUTING.md", "SECURITY.md", "docs/**/*.md")
-_GENERATED = re.compile(r"_pb2(_grpc)?\.py$|^packages/pymesos/pymesos/|/build/")
+_GENERATED = re.compile(r"_pb2(_grpc)?\.py$|^packages/pymesos/pymesos/|/build/|/\.ansible/")
+_COMMENTED = (*_SOURCES, "ansible", ".ci", ".github")
+"""Folders of files with comments that are neither Python nor pages."""
+_SLASHED = re.compile(r"\.(cc|css|h|hpp|js|proto)$")
+_HASHED = re.compile(
+    r"\.(cff|cfg|conf|j2|nft|service|sh|toml|ya?ml)$|(^|/)(CMakeLists\.txt|Containerfile|Makefile|run)$"
+)
+_TEXT = re.compile(
+    r"^( *)(?:- )?(?:why|[Dd]escription|summary|name|title|shows|fail_msg|success_msg)\s*[:=] *"
+    r"(?:>-?\n((?:\1 +\S.*\n)+)|(\S.*))",
+    re.MULTILINE,
+)
+"""A value that people read, on its line or, as YAML's folded text, below it."""
 _HEADLESS = re.compile(
     r"(who|whoever|whom|whose|what|whatever|that which|where|of|those|nobody|anybody)\b",
     re.IGNORECASE,
@@ -51,7 +63,7 @@ Recorded: TypeAlias = dict[str, dict[str, float]]
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """A sentence of a docstring or a page."""
+    """A sentence of a docstring, a page or a comment."""
 
     path: str
     line: int
@@ -114,11 +126,7 @@ def prose_of_page(markdown: str) -> str:
 
     Lines keep their numbers.
     """
-
-    def blank(match: re.Match[str]) -> str:
-        return "\n" * match[0].count("\n")
-
-    text = re.sub(r"```.*?```|<!--.*?-->", blank, markdown, flags=re.DOTALL)
+    text = re.sub(r"```.*?```|<!--.*?-->", _newlines, markdown, flags=re.DOTALL)
     text = re.sub(r"^\s*[|#].*$", "", text, flags=re.MULTILINE)
     text = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", text)
     return re.sub(r"<[^>]+>", "", text)
@@ -136,6 +144,33 @@ def docstrings(tree: ast.Module) -> Iterator[tuple[int, str]]:
             match assignment, following:
                 case ast.Assign() | ast.AnnAssign(), ast.Expr(value=ast.Constant(value=str(text))):
                     yield following.lineno, text
+
+
+def comments(path: str, text: str) -> Iterator[tuple[int, str]]:
+    """Yield the line and text of each comment of a file, and of each value that people read.
+
+    Comments on consecutive lines without code are one text.
+    """
+    slashed = _SLASHED.search(path) is not None
+    for block in re.finditer(r"/\*+(.*?)\*/", text, re.DOTALL) if slashed else ():
+        prose = re.sub(r"^\s*\* ?", "", block[1], flags=re.MULTILINE)
+        yield text.count("\n", 0, block.start()) + 1, prose
+    for value in _TEXT.finditer(text) if not slashed else ():
+        prose = (value[2] or value[3]).strip(" '\"\n")
+        yield text.count("\n", 0, value.start()) + 1, prose
+    mark = "//+" if slashed else "#+(?!!)"
+    whole_line = re.compile(rf"(?:^[ \t]*{mark}(?: .*)?\n)+", re.MULTILINE)
+    for group in whole_line.finditer(text):
+        prose = re.sub(rf"^[ \t]*{mark} ?", "", group[0], flags=re.MULTILINE)
+        yield text.count("\n", 0, group.start()) + 1, prose
+    code = whole_line.sub(_newlines, text)
+    for trailing in re.finditer(rf"\S[ \t]+{mark} (.+)", code):
+        yield code.count("\n", 0, trailing.start()) + 1, trailing[1]
+
+
+def _newlines(match: re.Match[str]) -> str:
+    """Return only the newlines of a match, so that the following lines keep their numbers."""
+    return "\n" * match[0].count("\n")
 
 
 def bindings(tree: ast.Module) -> Iterator[str]:
@@ -192,13 +227,12 @@ def _figures(prose: list[Sentence], names: list[str]) -> Figures:
 
 
 def survey(root: Path = ROOT) -> Survey:
-    """Read all pages and Python sources below `root`."""
+    """Read all pages, Python sources and commented files below `root`."""
     prose, names = defaultdict[str, list[Sentence]](list), defaultdict[str, list[str]](list)
     classes = defaultdict[str, list[str]](list)
-    for pattern in _PAGES:
-        for page in sorted(root.glob(pattern)):
-            path = page.relative_to(root).as_posix()
-            prose["pages"].extend(sentences(path, prose_of_page(page.read_text())))
+    for page in (page for pattern in _PAGES for page in sorted(root.glob(pattern))):
+        path = page.relative_to(root).as_posix()
+        prose["pages"].extend(sentences(path, prose_of_page(page.read_text())))
     for source in _SOURCES:
         for module in sorted((root / source).rglob("*.py")):
             path = module.relative_to(root).as_posix()
@@ -212,7 +246,21 @@ def survey(root: Path = ROOT) -> Survey:
             for node in tree.body if source in {"allocator", "frameworks"} else ():
                 if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                     classes[node.name].append(path)
+    for folder, path, text in _commented_files(root):
+        for line, comment in comments(path, text):
+            prose[f"comments/{folder}"].extend(sentences(path, comment, line))
     return Survey(dict(prose), dict(names), dict(classes))
+
+
+def _commented_files(root: Path) -> Iterator[tuple[str, str, str]]:
+    """Yield the top folder, path and text of each file with comments that is no Python."""
+    files = [("root", file) for file in root.glob("*")]
+    files += [(folder, file) for folder in _COMMENTED for file in (root / folder).rglob("*")]
+    for folder, file in sorted(files):
+        path = file.relative_to(root).as_posix()
+        has_comments = _SLASHED.search(path) or _HASHED.search(path)
+        if has_comments and file.is_file() and not _GENERATED.search(path):
+            yield folder, path, file.read_text()
 
 
 def recorded() -> Recorded:

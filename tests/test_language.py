@@ -12,6 +12,7 @@ from tests.language import (
     TOLERANCE,
     Figures,
     bindings,
+    comments,
     docstrings,
     lowered,
     prose_of_page,
@@ -49,6 +50,26 @@ def test_docstrings_of_attributes_count() -> None:
     assert list(docstrings(tree)) == [(2, "An agent."), (4, "Seconds.")]
 
 
+@pytest.mark.parametrize(
+    ("path", "text", "expected"),
+    [
+        ("run", "#!/bin/sh\n# One\n# text.\nx # end\n", [(2, "One\ntext.\n"), (4, "end")]),
+        ("a.toml", 'why = "A reason."\nx = "# no"\n', [(1, "A reason.")]),
+        (
+            "a.yml",
+            "- name: Start\n  summary: >-\n    Long\n    text.\n",
+            [(1, "Start"), (2, "Long\n    text.")],
+        ),
+        ("a.js", "/* A\n * block */\nx; // end\n", [(1, " A\nblock "), (3, "end")]),
+        ("a.proto", '  // Whole.\n  x = "unix://y";\n', [(1, "Whole.\n")]),
+    ],
+)
+def test_comments_and_texts_for_people_are_read_from_other_files(
+    path: str, text: str, expected: list[tuple[int, str]]
+) -> None:
+    assert list(comments(path, text)) == expected
+
+
 def test_arguments_and_variables_are_bindings() -> None:
     assert sorted(bindings(ast.parse("def f(a, *, b): c = a.d = b\n"))) == ["a", "b", "c"]
 
@@ -57,7 +78,12 @@ def test_figures_cover_all_sentences_words_and_names(tmp_path: Path) -> None:
     (tmp_path / "allocator/x").mkdir(parents=True)
     module = tmp_path / "allocator/x/a.py"
     module.write_text('"""Who waits, waits.\n\nAn agent has one CPU."""\nthose, agent = 1, 2\n')
-    assert survey(tmp_path).figures == {"allocator/x": Figures(50.0, 25.0, 0.0, 50.0)}
+    (tmp_path / "deploy").mkdir()
+    (tmp_path / "deploy/rules.yml").write_text("# Who waits, waits.\n")
+    assert survey(tmp_path).figures == {
+        "allocator/x": Figures(50.0, 25.0, 0.0, 50.0),
+        "comments/deploy": Figures(100.0, 33.33, 0.0, 0.0),
+    }
 
 
 def test_a_record_is_only_lowered_and_new_packages_are_added() -> None:
