@@ -72,15 +72,15 @@ class Film {
     this.span = (this.times[this.frames - 1] - this.times[0]) / 1000 || 1; // seconds
   }
 
-  // The last frame until an instant.
+  // The last frame that begins at or before a time.
   at(when) {
     let frame = this.frames - 1;
     while (frame > 0 && this.times[frame] > when) frame -= 1;
     return frame;
   }
 
-  // The first moment at which a user holds more than a user that led before it came: [frame, newcomer, leader].
-  // Frames of a much emptier cluster than at its fullest moment do not count.
+  // The first time at which a later user holds more than the earlier leader: [frame, newcomer, leader].
+  // Frames with much less allocated than in the fullest frame do not count.
   lead(held) {
     const least = 0.8 * Math.max(...held);
     let [leader, since] = [-1, 0];
@@ -113,7 +113,7 @@ class Film {
     return most;
   }
 
-  // Users of one level in their order; users that want no offers come last.
+  // Sorts the users of one level by rank; users that want no offers come last.
   ranked(frame) {
     const key = (user) => (this.is(user, frame) ? this.of(user, TURN, frame) || 1e6 : 1e9);
     return this.order.slice().sort((a, b) => key(a) - key(b) || this.of(b, SHARE, frame) - this.of(a, SHARE, frame) || a - b);
@@ -448,7 +448,7 @@ class Player {
     const axis = element("axis");
     const most = Math.max(axis.clientWidth / 80, 2);
     const [unit, size] = UNITS.find(([, , least]) => film.span >= least);
-    const fits = unit === "s" && !this.byClock ? (each) => each % 30 || each >= 300 // 50 s and 100 s, but on the clock 1 min and 2 min
+    const fits = unit === "s" && !this.byClock ? (each) => each % 30 || each >= 300 // steps such as 50 s and 100 s; with clock times 1 min and 2 min instead
       : (each) => each < 1 || 60 % each === 0 || each % 60 === 0;
     const step = STEPS.find((each) => fits(each) && film.span / each <= most) || film.span;
     const zero = this.byClock ? 0 : film.start;

@@ -97,7 +97,7 @@ class Pages {
     const part = list.slice(this.first, this.first + this.size);
     const found = list.length === all ? "" : " found of " + all;
     const beyond = known > all ? " (only " + amount(all) + " of " + amount(known) + " are listed)" : "";
-    this.shown.hidden = list.length === all && all === known && all <= this.size; // the reader sees all of them
+    this.shown.hidden = list.length === all && all === known && all <= this.size; // the line is unnecessary if the page shows the whole list
     write(this.shown, (part.length ? this.first + 1 + "–" + (this.first + part.length) + " of " + list.length + noun : "none") + found + beyond);
     this.back.disabled = this.first === 0;
     this.forth.disabled = this.first + this.size >= list.length;

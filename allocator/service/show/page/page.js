@@ -135,7 +135,7 @@ function addAgent(line, agent) {
 function showAgents(seen) {
   const machines = seen.words.machines;
   write(element("agents-heading"), machines[0].toUpperCase() + machines.slice(1));
-  element("agents-part").hidden = seen.agents_known > 0 && !seen.agents.length; // not told one by one
+  element("agents-part").hidden = seen.agents_known > 0 && !seen.agents.length; // the status has no list of agents
   const equal = summaries(seen.agents, ({ agent, host, ...rest }) => JSON.stringify(rest), (total) => total);
   const alike = summaries(seen.agents, ({ state, total }) => JSON.stringify([state, total]), addAgent);
   element("agents-alike-part").hidden = equal.length <= PAGE || alike.length === equal.length;
@@ -154,7 +154,7 @@ function showAgents(seen) {
     if (lines === alike) holders.sort(([, one], [, other]) => Object.values(other)[0] - Object.values(one)[0]);
     const held = holders.slice(0, lines === alike ? MOST_HOLDERS : Infinity).map(([user, what]) => legible(user) + ": " + amounts(what)).join("; ") +
       (lines === alike && holders.length > MOST_HOLDERS ? "; and " + others(holders.length - MOST_HOLDERS) : "");
-    const scope = !place.more ? "" : lines === alike ? "in all: " : "each: "; // amounts of the group, or of one agent
+    const scope = !place.more ? "" : lines === alike ? "in all: " : "each: "; // the amounts are sums of the group, or those of one agent
     const state = place.state === "offered" ? "offered to the next user that can use it" : place.state;
     [legible(place.host) + (place.more ? " and " + place.more + " more like it" : ""), state, (Object.values(place.free).some((value) => value > 0) ? scope : "") + amounts(place.free), held ? scope + held : "none"].forEach((text, index) => write(line.children[index], text));
   });

@@ -9,7 +9,7 @@ const LINES = 5000; // milliseconds between two requests for the history; more i
 const PIXELS = 300;
 const NO_SHARE = 5e-5; // fraction of the cluster; a smaller share is shown as zero
 
-const demand = (each) => Object.entries(each).map(([name, value]) => name + ":" + thousandths(value)).join(" "); // as a command takes it
+const demand = (each) => Object.entries(each).map(([name, value]) => name + ":" + thousandths(value)).join(" "); // in the notation of commands
 
 // Heading, sort key and text of each column, in the terms of `longshare shares`.
 const COLUMNS = [
@@ -28,7 +28,7 @@ const COLUMNS = [
   { name: "reason to wait", kind: "text", sort: (row) => row.kept_by || "\uffff", text: (row) => row.kept_by },
 ];
 
-// Users in a state. The first state with users is shown first, unless all users fit on one page.
+// The states to choose from. At first, the page selects the first state with users, unless all users fit on one page.
 const STATES = [
   ["wanting", (row) => row.wants],
   ["active", (row) => row.wants || row.share > NO_SHARE || row.commitment > NO_SHARE],
@@ -85,7 +85,7 @@ class Users {
     this.show();
     const { users } = this.past || {};
     const unseen = users && !this.asking && Date.now() - this.lookedAt > LINES && this.shown.some((row) => !users[row.user]);
-    if (!this.asked || unseen) this.look(); // look() repeats itself, even if an answer is slow
+    if (!this.asked || unseen) this.look(); // look() schedules its own repetition, so an early call is needed only for missing users
   }
 
   showAgain() {
@@ -345,7 +345,7 @@ class Users {
     const { chronicle, first, since, until, seen_since: seen } = this.past;
     const source = chronicle === false ? " The accounting database does not answer."
       : first > since + 60 ? " The service has no earlier data." : "";
-    const hours = Math.max(Math.ceil((until - since) / 3600 / PIXELS), 1); // that one mean represents
+    const hours = Math.max(Math.ceil((until - since) / 3600 / PIXELS), 1); // hours of each mean
     const means = chronicle && first < (seen ?? until) ? " Until " + this.named(seen ?? until) + ", the values are means of " + duration(3600 * hours) + " from the accounts." : "";
     write(element("scale"), "All charts reach up to " + percent(this.top) + " of the cluster." + means + source);
   }
