@@ -297,8 +297,8 @@ OTHER_PYTHON = { exec >&2; echo "$(VENV) was created by another Python than '$(P
 
 SERVICE := requirements/runtime.txt requirements/accounting.txt
 
-# Pinned dependencies. accounting.txt, extras.txt, compiled.txt and dev.txt list only packages that no earlier file lists.
-# operations.txt, release.txt and lock.txt are complete environments.
+# Pinned dependencies. The files accounting.txt, extras.txt, compiled.txt and dev.txt list only packages that no earlier file lists.
+# The files operations.txt, release.txt and lock.txt are complete environments.
 
 LOCK_TOOL := .cache/lock
 COMPILE := $(LOCK_TOOL)/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \

@@ -22,7 +22,7 @@ using google::protobuf::io::CodedInputStream;
 using google::protobuf::io::CodedOutputStream;
 using google::protobuf::io::StringOutputStream;
 
-constexpr std::size_t kLongestField = 16 << 10;  // of an essential description, in bytes
+constexpr std::size_t kLongestField = 16 << 10;  // largest field of an essential description, in bytes
 constexpr std::size_t kMostFields = 64 << 10;
 constexpr std::size_t kFrame = 16;  // largest size of a tag and a length, in bytes
 constexpr std::size_t kNamed = 5;   // IDs in a log line

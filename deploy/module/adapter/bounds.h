@@ -58,8 +58,8 @@ struct Shortened {
   std::string text() const;
 };
 
-// Shorten frameworks and agents until a snapshot has at most `most`. If the sum is too large, the principal with the largest sum
-// loses its largest framework first, so that the frameworks of one principal do not shorten a framework of another principal.
+// Shorten frameworks and agents until a snapshot has at most `most`. The largest framework of the principal with the largest sum
+// is shortened first. So frameworks of one principal do not shorten a framework of another principal.
 // The largest agent is shortened first. Frameworks together, and agents together, may always take half of `most`.
 Shortened bound(v1::Snapshot* snapshot, const Size& most = Size(kMostBytes, kMostParts));
 

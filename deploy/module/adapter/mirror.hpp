@@ -152,7 +152,7 @@ class Mirror {
   struct Admission {
     Verdict verdict;
     std::string reason;                                 // why the offer is refused; else empty
-    std::shared_ptr<const OfferedResources> resources;  // of an admitted offer
+    std::shared_ptr<const OfferedResources> resources;  // the resources of an admitted offer
   };
   // Checks an offer that the service made after it applied the events up to `applied`. An admitted offer is recorded as
   // offered resources. The framework may be unknown. Verdicts:

@@ -16,7 +16,7 @@
  * the network.
  *
  * Threads. Each transport has one thread, which makes all callbacks, one at a time. Any thread may call `push`,
- * `flush`, `snapshot` and `statistics`, also from within a callback. The owner must order its calls: the owner calls
+ * `flush`, `snapshot` and `statistics`, also from within a callback. The owner must order its calls. It calls
  * `push`, `flush` and `snapshot` under the same lock (or from the same actor) that protects the owner's state. A
  * snapshot then contains every earlier change, and every later change is pushed after the snapshot. The transport holds
  * no lock during a callback, so a callback may take the owner's lock.

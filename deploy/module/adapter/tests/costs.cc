@@ -1,4 +1,4 @@
-// Measures the CPU time of the module for each offer and each recovery, as in Mesos's benchmark DeclineOffers: all frameworks
+// Measures the CPU time of the module for each offer and each recovery, as Mesos's benchmark DeclineOffers does. All frameworks
 // have one role, a part of each agent is allocated, and every offer is declined forever.
 //
 //     adapter_costs ADDRESS-OF-SERVICE AGENTS FRAMEWORKS ROUNDS [synchronous]
