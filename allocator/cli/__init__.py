@@ -1,5 +1,9 @@
 """The command `longshare`; each of its commands has its own module."""
 
+import errno
+import os
+import sys
+from contextlib import suppress
 from typing import Annotated, ClassVar
 
 import typer
@@ -87,8 +91,11 @@ def _main(
 def main() -> None:
     """Run the `longshare` command that the arguments name.
 
-    If an optional dependency is missing, print which extra of Longshare to install.
+    If an optional dependency is missing, print which extra of Longshare to install. Output to a
+    closed descriptor is dropped; output to a full disk ends the command with a message.
     """
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115, PTH123
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115, PTH123
     try:
         app(prog_name="longshare")
     except ModuleNotFoundError as error:
@@ -96,4 +103,12 @@ def main() -> None:
         if advised is None:
             raise
         typer.echo(f"longshare: {advised}", err=True)
+        raise SystemExit(USAGE) from error
+    except OSError as error:
+        # Commands report errors of their own files, so this file is the standard output.
+        if error.errno not in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}:
+            raise
+        typer.echo(f"longshare: standard output: {error.strerror}", err=True)
+        with suppress(OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # for what is flushed at the exit
         raise SystemExit(USAGE) from error

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from allocator.cli import options
-from allocator.cli.connection import fail_study
+from allocator.cli.connection import fail_study, keep
 from allocator.cli.parameters import by_user, load_policy_files, parse
 from allocator.cli.simulate import capacity_of, compiled
 
@@ -70,6 +70,7 @@ def compare(
     load_policy_files(policy_files)
     file = out or Path("compare.png")
     file = file if file.suffix else file.with_suffix(".png")
+    keep("--out", file, (trace, *(policy_files or ())))
     summaries, used, used_while_waiting = {}, {}, {}
     never_started = 0
     try:

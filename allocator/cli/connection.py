@@ -5,7 +5,7 @@ import json
 import os
 import re
 import stat
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
@@ -203,6 +203,24 @@ def fail(code: int, reason: str | Exception) -> NoReturn:
         "\n  ".join(["longshare: " + printable(lines[0]), *map(printable, lines[1:])]), err=True
     )
     raise typer.Exit(code)
+
+
+def keep(option: str, output: Path | None, inputs: Iterable[Path | None]) -> None:
+    """Refuse an output file that is also an input of the command.
+
+    Args:
+        option: The option of the output file.
+        output: The output file; None if the command writes none.
+        inputs: Files that the command reads; None for a file that is not given.
+
+    Raises:
+        typer.BadParameter: The output would replace an input.
+    """
+    for path in inputs if output is not None and output.exists() else ():
+        if output is not None and path is not None and path.exists() and output.samefile(path):
+            raise typer.BadParameter(
+                f"{output} is an input of this command; name another file", param_hint=option
+            )
 
 
 def fail_study(error: Exception, *, as_json: bool) -> NoReturn:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from allocator.cli import options
-from allocator.cli.connection import REFUSED, USAGE, fail
+from allocator.cli.connection import REFUSED, USAGE, fail, keep
 from allocator.cli.trace_fit import fit
 from allocator.files import csv_cell
 
@@ -133,7 +133,9 @@ def convert(
         return
     if len(sources) > 1 and form is not Form.HTCONDOR:
         fail(USAGE, f"--from {form.value} takes one SOURCE; convert each file by itself")
+    keep("--left-out", left_out, (*sources, trace, users, machines, nodes))
     with _reading(), _working("converting"):
+        store.require_replaceable(trace)
         conversion = _converted(
             sources,
             form,
@@ -267,7 +269,10 @@ def _working(description: str) -> Iterator[None]:
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    console = Console(stderr=True)
+    # Without a terminal, the display would only print an empty line.
+    disabled = not console.is_terminal
+    with Progress(*columns, console=console, transient=True, disable=disabled) as progress:
         progress.add_task(description, total=None)
         yield
 
@@ -324,6 +329,7 @@ def _convert_logs(sources: list[Path], trace: Path, *, as_json: bool) -> None:
 
     bytes_read = entries = 0
     try:
+        store.require_replaceable(trace)
         with bar("replaying", sum(path.stat().st_size for path in sources), "B") as report:
 
             def watch(size: int) -> None:

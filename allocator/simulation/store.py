@@ -31,6 +31,8 @@ Writing needs the memory of one row group beyond the trace.
 
 _COLUMNS = ("submitted", "runtime", "user", "job", "demand", "constraint")
 """Columns of a shared copy; each is a NumPy file of its own."""
+_PARQUET = b"PAR1"
+"""First bytes of each Parquet file."""
 _KEY = b"longshare"
 _SEED = b"longshare.seed"
 _DEMAND = "demand_"
@@ -57,17 +59,35 @@ They are omitted if empty, so that old readers still work.
 """
 
 
+def require_replaceable(path: Path) -> None:
+    """Check that no file other than a Parquet file would be replaced, such as a forgotten source.
+
+    Raises:
+        OSError: The file cannot be read.
+        TraceError: The path is a regular file with content of another format.
+    """
+    if path.is_file():
+        with path.open("rb") as file:
+            start = file.read(len(_PARQUET))
+        if start not in {b"", _PARQUET}:
+            raise TraceError(
+                f"{path} exists and is not a trace, so it is kept; name another file for the trace"
+            )
+
+
 def write(trace: Trace, path: Path) -> None:
     """Write a trace to a Parquet file. An existing file is replaced once the new file is complete.
 
     Raises:
         OSError: The file cannot be written.
+        TraceError: A file that is not in the Parquet format would be replaced.
     """
     write_generated(trace, path, None)
 
 
 def write_generated(trace: Trace, path: Path, seed: int | None) -> None:
     """Write a trace as `write` does, with the seed of its generator; None without a generator."""
+    require_replaceable(path)
     about = _About(
         resources=trace.resources,
         users=trace.users,

@@ -2,6 +2,8 @@
 
 import re
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -136,3 +138,55 @@ def test_a_port_of_another_program_is_named_without_a_number_of_the_error() -> N
         f"longshare local-mesos: cannot listen on 127.0.0.1:{port}: address already in use; "
         "stop the other program, or choose another --host or --port\n"
     )
+
+
+def test_a_source_is_kept_if_the_trace_is_forgotten(folder: Path) -> None:
+    jobs = folder / "jobs.csv"
+    jobs.write_text(CSV)
+    text = message("trace convert {file} jobs.csv --from csv", str(jobs))
+    assert text == (
+        "longshare: jobs.csv exists and is not a trace, so it is kept; name another file for the "
+        "trace"
+    )
+    assert jobs.read_text() == CSV
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "trace convert jobs.csv out.parquet --from csv --left-out jobs.csv",
+        "trace convert jobs.csv out.parquet --from csv --left-out ./u.csv --users u.csv",
+        "compare trace.parquet --policies drf,tsf --out trace.parquet",
+        "simulate trace.parquet --policy drf --html trace.parquet",
+        "replay jobs.csv --html jobs.csv",
+    ],
+)
+def test_an_output_that_is_an_input_is_refused(folder: Path, command: str) -> None:
+    (folder / "u.csv").write_text("user,weight\nann,2\n")
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    completed = CliRunner().invoke(app, command.split())
+    assert completed.exit_code == 2
+    assert "is an input of this command" in " ".join(completed.stderr.replace("│", " ").split())
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+@pytest.mark.parametrize("arguments", [["--version"], ["trace", "--help"]])
+def test_a_full_disk_at_the_standard_output_is_named(arguments: list[str]) -> None:
+    with Path("/dev/full").open("w", encoding="utf-8") as full:
+        completed = subprocess.run(
+            [sys.executable, "-m", "allocator.cli", *arguments],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert completed.returncode == 2
+    assert completed.stderr == "longshare: standard output: No space left on device\n"
+
+
+def test_a_closed_standard_output_is_no_error(folder: Path) -> None:
+    command = f"exec {sys.executable} -m allocator.cli trace stats trace.parquet >&-"
+    completed = subprocess.run(
+        ["sh", "-c", command], cwd=folder, capture_output=True, text=True, check=False
+    )
+    assert (completed.returncode, completed.stderr) == (0, "")
