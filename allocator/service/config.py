@@ -2,7 +2,6 @@
 
 import math
 import os
-import re
 import stat
 import tomllib
 from dataclasses import fields
@@ -22,7 +21,12 @@ from pydantic import (
 )
 
 from allocator import plugins
-from allocator.cluster.agents.placement_constraints import Constraint, Hosts, parse_attributes
+from allocator.cluster.agents.placement_constraints import (
+    Constraint,
+    Hosts,
+    has_open_bracket,
+    parse_attributes,
+)
 from allocator.cluster.backfill.holds import HoldMode
 from allocator.cluster.input.limits import Limits
 from allocator.cluster.input.text import is_valid_role
@@ -268,7 +272,7 @@ def _hosts(items: tuple[str, ...]) -> tuple[str, ...]:
         ValueError: an entry is invalid.
     """
     for item in items:
-        if "[" in re.sub(r"\[[^]]+\]", "", item):
+        if has_open_bracket(item):
             raise ValueError(f"{item!r} has a bracket without its end, so it would match no host")
     return Hosts(items).items
 

@@ -349,6 +349,33 @@ def test_a_minimum_of_a_resource_that_no_agent_has_is_named_too() -> None:
     assert master.engine.misfits() == {"f1": message}
 
 
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("longshare_demand", "cpus:1", "longshare_demand is not known; did you mean longshare.de"),
+        (" longshare.demand", "cpus:1", "not known; did you mean longshare.demand?"),
+        ("LONGSHARE-WHITELIST", "s1", "not known; did you mean longshare.whitelist?"),
+        ("longshare.demand", "cpus:0", "longshare.demand: a task must need more than 0 of some"),
+        ("longshare.demand", "mem:0.0001", "a task must need more than 0 of some resource"),
+        ("longshare.blacklist", "[s1", "longshare.blacklist: '[s1' has a bracket without its end"),
+        ("longshare-team", "x", ""),
+        ("longshare.demand", " ", ""),
+    ],
+)
+def test_a_label_that_has_no_effect_because_of_a_slip_is_named(
+    key: str, value: str, said: str
+) -> None:
+    master = MasterSide()
+    info = mesos.FrameworkInfo.FromString(framework_info("f1", "a"))
+    info.labels.labels.add(key=key, value=value)
+    data = info.SerializeToString()
+    master.send(contract.AddFramework(framework_id="f1", info=data, active=True))
+    [offer] = master.add_agent("s1", "cpus:4;mem:512")
+    assert offer.resources == "cpus:4;mem:512"
+    slips = master.engine.unreadable_labels()
+    assert said in slips["f1"] if said else slips == {}
+
+
 def test_a_setting_that_names_an_unknown_resource_is_named() -> None:
     master = MasterSide("htcondor", {"resource": "cpu"})
     assert master.engine.unknown_in_settings() == {}, "no agent is known yet"

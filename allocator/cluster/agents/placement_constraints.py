@@ -253,6 +253,11 @@ def _parse_hosts(value: str | bytes, limits: Limits) -> Hosts:
     return Hosts.parse(text, limits.patterns)
 
 
+def has_open_bracket(item: str) -> bool:
+    """Return whether a glob has a `[` that no `]` follows. Such a glob matches almost no host."""
+    return "[" in item.rpartition("]")[2]
+
+
 def _glob(item: str) -> str:
     """Convert a glob, such as `node-[1-9]*`, into a regular expression.
 

@@ -18,6 +18,7 @@ from allocator.cluster.agents.placement_constraints import (
     WHITELIST,
     Constraint,
     at_most,
+    has_open_bracket,
     label_text,
     parse_constraint,
 )
@@ -38,7 +39,8 @@ from allocator.formatting import shortened
 
 DEMAND = "longshare.demand"
 """Framework label: the resources of one of its tasks, such as `cpus:1;mem:1024`."""
-_PREFIX = "longshare."
+_NAME = "longshare"
+_PREFIX = f"{_NAME}."
 """Prefix of the labels that Longshare reads."""
 _LABELS = (DEMAND, WHITELIST, BLACKLIST, ATTRIBUTES)
 _MOST_NAMED = 8
@@ -130,6 +132,9 @@ def read_subscription(framework_id: str, data: bytes, limits: Limits) -> Subscri
     demand, unreadable = _demand(labels, limits)
     errors = [unreadable] if unreadable else []
     errors += islice(_unknown(key for key, _value in labels), _MOST_NAMED)
+    constraint = parse_constraint(dict(labels), limits)
+    if unclosed := next(filter(has_open_bracket, constraint.blacklist.items), ""):
+        errors.append(shortened(f"label {BLACKLIST}: {unclosed!r} has a bracket without its end"))
     return Subscription(
         name,
         principal,
@@ -138,7 +143,7 @@ def read_subscription(framework_id: str, data: bytes, limits: Limits) -> Subscri
         min_allocatable,
         demand,
         "; ".join(errors),
-        parse_constraint(dict(labels), limits),
+        constraint,
     )
 
 
@@ -324,11 +329,14 @@ def _key(quantities: Quantities) -> _Key:
 
 
 def _own_labels(labels: mesos.Labels) -> list[tuple[str | bytes, str | bytes]]:
-    """Return (key, value) of labels whose key has Longshare's prefix, in upper or lower case."""
+    """Return (key, value) of labels whose key begins with Longshare's name.
+
+    Blanks before the name do not count, nor does the case.
+    """
     own: list[tuple[str | bytes, str | bytes]] = []
     for label in labels.labels:
         key: str | bytes = label.key
-        if readable(key[: len(_PREFIX)]).lower() == _PREFIX:
+        if readable(key[:_LONGEST_TYPO]).lstrip().lower().startswith(_NAME):
             own.append((key, label.value))
     return own
 
@@ -352,23 +360,31 @@ def _demand(
                 at_most(limits.resources, len(demand), "resources (limits.resources)")
             except ValueError as error:
                 return None, shortened(f"label {DEMAND}: {error}")
+            if not demand and text.strip():
+                return None, f"label {DEMAND}: a task must need more than 0 of some resource"
             return demand or None, ""
     return None, ""
 
 
 def _unknown(keys: Iterable[str | bytes]) -> Iterator[str]:
-    """Yield an error message for each unknown label with Longshare's prefix.
+    """Yield an error message for each unknown label that is meant for Longshare.
 
-    A message suggests a known key, if a similar one exists.
+    These labels have Longshare's prefix, or are similar to a known key (`longshare_demand`). A
+    message suggests a known key, if a similar one exists.
 
     Args:
-        keys: Keys of the labels with the prefix.
+        keys: Keys of the labels that begin with Longshare's name.
     """
+    other_programs = 0
     for field_name in keys:
         key = excerpt(field_name, _LONGEST_KEY)
-        if key in _LABELS:
+        if key in _LABELS or other_programs > _MOST_NAMED:
             continue
         message = f"label {shortened(key)} is not known"
         typo = key.lower() if len(key) <= _LONGEST_TYPO else ""
-        close = difflib.get_close_matches(typo, _LABELS, n=1, cutoff=0.7)
+        has_prefix = key.lower().startswith(_PREFIX)
+        close = difflib.get_close_matches(typo, _LABELS, n=1, cutoff=0.7 if has_prefix else 0.8)
+        if not has_prefix and not close:
+            other_programs += 1  # such as longshare-team
+            continue
         yield f"{message}; did you mean {close[0]}?" if close else message
