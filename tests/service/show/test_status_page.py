@@ -301,6 +301,40 @@ def test_a_service_without_users_shows_no_empty_tables(width: int, tmp_path: Pat
 
 
 @pytest.mark.slow
+def test_roles_and_resources_may_have_names_that_each_object_inherits(tmp_path: Path) -> None:
+    need_a_browser()
+    inherited = ["__proto__", "constructor", "hasOwnProperty", "toString"]
+    held = "cpus:1;" + ";".join(f"{name}:2" for name in inherited)
+    agents = [
+        agent_call(f"s{number}", f"{held};mem:512", {f"f-{name}": resources(held, name)})
+        for number, name in enumerate(inherited)
+    ]
+    frameworks = [
+        contract.AddFramework(
+            framework_id=f"f-{name}", info=framework_info(f"f-{name}", name), active=True
+        )
+        for name in inherited
+    ]
+    with service(tmp_path) as running, browsing(tmp_path, 1280) as browser:
+        stream = Stream(running.address)
+        stream.open(agents=agents, frameworks=frameworks)
+        for _ in range(2):
+            stream.now_ns += 60 * SECOND
+            stream.tell(tick=contract.Tick())
+        browser.open(running.metrics_url.removesuffix("metrics"))
+        browser.wait_for("#connection", "A leading master is connected.")
+        browser.wait_for("#cluster", "8 of 8 held")
+        wait_for(lambda: drawn(browser) > 0)
+        assert sorted(names(browser)) == inherited
+        for name in inherited:
+            assert f"{name} 2" in browser.text("#agents")
+        assert "does not answer" not in browser.text("#connection")
+        assert "native code" not in browser.text("body")
+        assert browser.complaints() == []
+        stream.close()
+
+
+@pytest.mark.slow
 def test_curves_are_drawn_although_the_history_arrives_after_newer_statuses(
     tmp_path: Path,
 ) -> None:

@@ -9,11 +9,14 @@ const percent = (ratio) => { // two decimals below one percent
   return hundredths.toFixed(hundredths >= 0.005 && hundredths < 1 ? 2 : 1) + "\u00a0%";
 };
 const thousandths = (value) => Math.round(value * 1000) / 1000;
+// Tenants choose names, such as "constructor". So a look-up by name must not find what each object inherits.
+const named = (map, name) => (Object.hasOwn(map, name) ? map[name] : undefined);
+const byName = (map = {}) => ({ __proto__: null, ...map });
 const amount = (value) => value.toLocaleString("en", { maximumFractionDigits: 3 });
 const UNITS = { mem: "\u00a0MB", disk: "\u00a0MB" }; // other resources are counted
 const amounts = (each) =>
   Object.entries(each).filter(([, value]) => value > 0)
-    .map(([name, value]) => name + " " + amount(value) + (UNITS[name] || "")).join(", ") || "nothing";
+    .map(([name, value]) => name + " " + amount(value) + (named(UNITS, name) || "")).join(", ") || "nothing";
 const clock = (seconds) => new Date(seconds * 1000).toISOString().slice(11, 19) + " UTC";
 const moment = (seconds) => new Date(seconds * 1000).toISOString().slice(0, 16).replace("T", " ");
 

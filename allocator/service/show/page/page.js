@@ -13,8 +13,8 @@ function showCluster(seen) {
   write(element("clock"), seen.time ? new Date(seen.time * 1000).toISOString().slice(0, 19).replace("T", " ") + " UTC" : "");
   const facts = [
     ...Object.entries(seen.capacity).map(([name, total]) => {
-      const held = seen.allocation[name] || 0;
-      return [name, amount(held) + " of " + amount(total) + (UNITS[name] || "") + " held"];
+      const held = named(seen.allocation, name) || 0;
+      return [name, amount(held) + " of " + amount(total) + (named(UNITS, name) || "") + " held"];
     }),
     [seen.words.machines, amount(seen.agents_known)],
     [seen.words.applications, amount(seen.frameworks)],
@@ -121,13 +121,13 @@ function summaries(all, key, add) {
 }
 
 function sum(one, other) {
-  const total = { ...one };
+  const total = byName(one);
   for (const [name, value] of Object.entries(other)) total[name] = (total[name] || 0) + value;
   return total;
 }
 
 function addAgent(line, agent) {
-  const held = { ...line.held };
+  const held = byName(line.held);
   for (const [user, amount] of Object.entries(agent.held)) held[user] = sum(held[user] || {}, amount);
   return { ...line, free: sum(line.free, agent.free), held };
 }

@@ -84,7 +84,7 @@ class Users {
       .map((column) => (column.name === "wants offers" ? { ...column, name: seen.words.wants } : column));
     this.show();
     const { users } = this.past || {};
-    const unseen = users && !this.asking && Date.now() - this.lookedAt > LINES && this.shown.some((row) => !users[row.user]);
+    const unseen = users && !this.asking && Date.now() - this.lookedAt > LINES && this.shown.some((row) => !named(users, row.user));
     if (!this.asked || unseen) this.look(); // look() schedules its own repetition, so an early call is needed only for missing users
   }
 
@@ -201,8 +201,8 @@ class Users {
   }
 
   draw(chart, row) {
-    const { times, users, first, until } = this.past || { times: [], users: {}, first: 0, until: 1 };
-    const [shares, debts] = users[row.user] || [[], []];
+    const { times, users, first, until } = this.past || { times: [], users: byName(), first: 0, until: 1 };
+    const [shares, debts] = named(users, row.user) || [[], []];
     const top = this.top || 1;
     const x = (when) => (Math.max(when - first, 0) / (until - first || 1) * 300).toFixed(1);
     const y = (value) => (98 - value / top * 94).toFixed(1);
@@ -288,7 +288,7 @@ class Users {
     const label = element("reading");
     const { times, users, first, until } = this.past || { times: [] };
     const chart = this.pointed && this.pointed.chart;
-    const lines = chart && chart.isConnected && users && users[chart.dataset.user];
+    const lines = chart && chart.isConnected && users && named(users, chart.dataset.user);
     const part = !lines ? 0 : this.pointed.part ?? Math.min(Math.max((this.pointed.time - first) / (until - first || 1), 0), 1);
     const d = lines ? "M" + (300 * part).toFixed(1) + ",0V100" : "";
     for (const cursor of element("users").querySelectorAll(".cursor")) set(cursor, "d", d);
