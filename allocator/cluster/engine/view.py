@@ -210,7 +210,7 @@ class View(SchedulerAdapter):
             ],
         }
         mistakes = {
-            setting: floor.unknown(dict.fromkeys(resources, 1))
+            setting: floor.unknown(Quantities(dict.fromkeys(resources, 1)))
             for setting, resources in names.items()
         }
         return {setting: mistake for setting, mistake in mistakes.items() if mistake}
