@@ -22,15 +22,15 @@ EACH_TURN = 4
 """Maximum number of connections accepted, and of requests begun, in one turn of the event loop."""
 BACKLOG = 1024
 """Maximum number of connections that wait in the kernel until they are accepted."""
-_CHUNKED = b"\ntransfer-encoding"
-"""Begin of a header, in lower case, of a request whose body comes in chunks. Requests of this port
-need no body, and aiohttp takes 10 µs for each chunk, which may be one byte."""
-_NO_CHUNKS = b"This port reads no bodies in chunks; send GET requests.\n"
+_BODY = (b"\ncontent-encoding", b"\ncontent-length", b"\ntransfer-encoding")
+"""Begins of headers, in lower case, of a request with a body. Requests of this port need no body.
+aiohttp takes 10 µs for each chunk of a body, and inflates a compressed megabyte to a gigabyte."""
+_NO_BODY = b"This port reads no bodies; send GET requests.\n"
 _REFUSAL = (
-    b"HTTP/1.1 411 Length Required\r\nConnection: close\r\nContent-Type: text/plain\r\n"
-    b"Content-Length: %d\r\n\r\n%s" % (len(_NO_CHUNKS), _NO_CHUNKS)
+    b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Type: text/plain\r\n"
+    b"Content-Length: %d\r\n\r\n%s" % (len(_NO_BODY), _NO_BODY)
 )
-"""Answer to a request whose body comes in chunks."""
+"""Answer to a request with a body."""
 
 
 class Guard:
@@ -188,7 +188,7 @@ class _Guarded(asyncio.Protocol):
     """Protocol of one HTTP connection: passes data to aiohttp, and reports its events to the guard.
 
     aiohttp's protocol is made when the first bytes arrive, so that a silent connection costs
-    little. A request with a body in chunks ends the connection before aiohttp reads its chunks.
+    little. A request with a body ends the connection before aiohttp reads the body.
     """
 
     def __init__(self, guard: Guard) -> None:
@@ -196,7 +196,7 @@ class _Guarded(asyncio.Protocol):
         self._inner: Any = None
         self._transport: asyncio.Transport | None = None
         self._latest = b""
-        """The last bytes received, which may be the begin of `_CHUNKED`."""
+        """The last bytes received, in lower case, which may begin one of `_BODY`."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -211,12 +211,12 @@ class _Guarded(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         assert self._transport is not None
-        received = self._latest + data
-        if _CHUNKED in received.lower():
+        received = self._latest + data.lower()
+        if any(header in received for header in _BODY):
             self._transport.write(_REFUSAL)
             self._transport.close()
             return
-        self._latest = received[-len(_CHUNKED) :]
+        self._latest = received[-max(map(len, _BODY)) :]
         if self._inner is None:
             self._guard.heard(self._transport)
             self._inner = self._guard.protocol()

@@ -3,6 +3,7 @@
 import asyncio
 import http.client
 import socket
+import zlib
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -102,17 +103,32 @@ class Inner(asyncio.Protocol):
         self.received += data
 
 
-def test_a_body_in_chunks_is_refused_before_its_chunks_are_read(running: Service) -> None:
-    begin = b"POST /metrics HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+ZEROS = zlib.compress(bytes(10_000_000), 9)
+
+
+@pytest.mark.parametrize(
+    ("headers", "body"),
+    [
+        (b"Transfer-Encoding: chunked", 100_000 * b"1\r\na\r\n"),
+        (b"Content-Encoding: deflate\r\nContent-Length: %d" % len(ZEROS), ZEROS),
+        (b"Content-Length: 1000000", bytes(1_000_000)),
+    ],
+    ids=["chunks", "compressed", "long"],
+)
+def test_a_request_with_a_body_is_refused_before_its_body_is_read(
+    headers: bytes, body: bytes, running: Service
+) -> None:
+    begin = b"POST /metrics HTTP/1.1\r\nHost: localhost\r\n%s\r\n\r\n" % headers
     with socket.create_connection(("127.0.0.1", port(running)), timeout=PATIENCE) as connection:
         with suppress(ConnectionError):  # the service does not read the whole body
-            connection.sendall(begin + 100_000 * b"1\r\na\r\n")
-        assert connection.recv(100).startswith(b"HTTP/1.1 411 ")
+            connection.sendall(begin + body)
+        assert connection.recv(100).startswith(b"HTTP/1.1 400 ")
     assert scrape(running)["longshare_session_connected",] == 0.0
 
 
-def test_a_header_in_two_parts_announces_a_body_in_chunks() -> None:
-    begin, chunks = b"GET / HTTP/1.1\r\nTRANSFER-encoding", b": chunked\r\n\r\n1\r\na\r\n"
+@pytest.mark.parametrize("header", ["content-ENCODING", "content-LENGTH", "TRANSFER-encoding"])
+def test_a_header_in_two_parts_announces_a_body(header: str) -> None:
+    begin, chunks = f"GET / HTTP/1.1\r\n{header}".encode(), b": 1\r\n\r\n1\r\na\r\n"
     for cut in range(1, len(begin)):
         inner, peer = Inner(), Transport()
 
@@ -123,7 +139,7 @@ def test_a_header_in_two_parts_announces_a_body_in_chunks() -> None:
             protocol.data_received(begin[cut:] + chunks)
 
         asyncio.run(one())
-        assert peer.written.startswith(b"HTTP/1.1 411 ")
+        assert peer.written.startswith(b"HTTP/1.1 400 ")
         assert peer.is_closing()
         assert inner.received == begin[:cut]
 
