@@ -54,7 +54,7 @@ def claim(path: Path, make: Callable[[sqlite3.Connection], object]) -> BinaryIO:
         fcntl.flock(locked, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         locked.close()
-        raise StoreInUse(f"{path}: in use by another service") from None
+        raise StoreInUse(f"{path}: in use by another service; set another store.path") from None
     return locked
 
 
