@@ -926,7 +926,12 @@ class Pool(Generic[User]):
             KeyError: the user is not known.
         """
         account = self._account(user)
-        self._update_order()
+        if self._has_levels:  # these policies rank without the order of other users
+            self._rate_if_needed()
+            if user in self._changed:
+                self._parameters.rate(account)
+        else:
+            self._update_order()
         accrued = account.settled(self._clock.now, self._parameters.tau)
         accrued.count = 0
         if self._has_levels:

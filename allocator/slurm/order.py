@@ -403,6 +403,7 @@ class QueueReader:
         self._links: dict[str, str] = {}
         """Partition → representative of all partitions with common nodes."""
         self._scopes: dict[_Key, tuple[Scope, ...]] = {}
+        """Scopes of the jobs that have changed since the reading before."""
         self._entries: dict[int, _Waiting] = {}
         """Entries of the latest reading by job id, without heterogeneous jobs."""
 
@@ -424,9 +425,8 @@ class QueueReader:
             passed_over: Number of jobs without a place, by reason. This method adds to it.
         """
         links = _linked({node.partitions for node in nodes})
-        if links != self._links:
-            self._links, self._scopes, self._entries = links, {}, {}
-        former, self._entries = self._entries, {}
+        former = self._entries if links == self._links else {}
+        self._links, self._scopes, self._entries = links, {}, {}
         queues: dict[UserPath, list[_Waiting]] = {}
         heterogeneous: dict[int, list[tuple[Job, UserPath]]] = {}
         tasks_of_array = Counter[int]()
