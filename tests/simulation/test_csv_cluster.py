@@ -91,6 +91,15 @@ def test_a_slip_in_the_value_of_a_constraint_is_named(files: tuple[Path, Path, P
     }
 
 
+def test_probable_mistakes_in_the_file_of_users_are_named(files: tuple[Path, Path, Path]) -> None:
+    tasks, users, machines = files
+    users.write_text("user,weight,owes\nANN,2,\nann,1,50\n")
+    assert [*csv.convert(tasks, users, machines).assumed] == [
+        ("no task is of this user, which counts with its weight", users.name, 2),
+        ("owes is more than 1, which is all of a resource", users.name, 3),
+    ]
+
+
 def test_constraints_want_machines(files: tuple[Path, Path, Path]) -> None:
     with pytest.raises(TraceError, match="--machines"):
         csv.convert(files[0])

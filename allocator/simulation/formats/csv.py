@@ -138,7 +138,7 @@ def convert(
     trace = builder.trace(classes, constraints.allowed)
     if "submitted" in times and len(trace):
         trace = replace(trace, submitted=trace.submitted - trace.submitted[0] // _DAY * _DAY)
-    trace = trace if users is None else with_users(trace, users)
+    trace = trace if users is None else with_users(trace, users, assumed)
     return Conversion(trace, left_out, assumed, ignored, resource_columns=resources)
 
 

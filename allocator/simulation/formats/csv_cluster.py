@@ -10,14 +10,14 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from allocator.simulation.formats.conversion import Text
+from allocator.simulation.formats.conversion import SkippedRows, Text
 from allocator.simulation.formats.text import delimiter, opened
 from allocator.simulation.trace import UNCONSTRAINED, MachineClass, Trace, TraceError
 
 _OWES = "owes"
 
 
-def with_users(trace: Trace, path: Path) -> Trace:
+def with_users(trace: Trace, path: Path, assumed: SkippedRows) -> Trace:
     """Return a copy of a trace with users' weights and commitments from a file.
 
     The file has a column `user`, and optionally `weight`, `owes` (a commitment of every resource)
@@ -27,6 +27,8 @@ def with_users(trace: Trace, path: Path) -> Trace:
     Args:
         trace: The trace.
         path: The file of users.
+        assumed: Collects lines that are probably a mistake: a user without tasks, or a commitment
+            of more than all of a resource.
 
     Raises:
         OSError: The file cannot be read.
@@ -38,12 +40,14 @@ def with_users(trace: Trace, path: Path) -> Trace:
     weights = trace.weight().tolist()
     commitments = trace.initial_commitments().tolist()
     seen: set[str] = set()
+    idle, large = list[int](), list[int]()
     for where, row in _rows(path, ["user"], allowed):
-        user = row["user"]
+        user, line = row["user"], int(where.rpartition(":")[2])
         if user in seen:
             raise TraceError(f"{where}: user {user!r} appears twice")
         seen.add(user)
         if user not in indices:
+            idle.append(line)
             indices[user] = len(users)
             users.append(user)
             weights.append(1.0)
@@ -54,6 +58,13 @@ def with_users(trace: Trace, path: Path) -> Trace:
         commitments[index] = [
             _number(where, row, f"{_OWES}_{name}", default) for name in trace.resources
         ]
+        if max(commitments[index]) > 1.0:
+            large.append(line)
+    for reason, lines in (
+        ("no task is of this user, which counts with its weight", idle),
+        ("owes is more than 1, which is all of a resource", large),
+    ):
+        assumed.add(reason, path.name, np.array(lines, np.int64))
     return replace(
         trace,
         users=tuple(users),
