@@ -33,11 +33,13 @@ MINIMUMS: list[list[dict[str, float]]] = [
 ]
 CAPACITIES = ["", "cpus:1", "cpus:3", "cpus:4;mem:9", "mem:10;ports:1", "ports:2", "fpgas:1"]
 INPUT = {"ledger", "filters"}
+KEPT = {"excluded", "changes"}
+"""Results of `excluded_from`, and the changes since. The test compares results instead."""
 
 
 def content(index: ClientIndex) -> dict[str, Any]:
     """Return all masks and tables of an index."""
-    known = {name: value for name, value in vars(index).items() if name[1:] not in INPUT}
+    known = {name: value for name, value in vars(index).items() if name[1:] not in INPUT | KEPT}
     return {**known, "_least": sorted(known["_least"])}
 
 
@@ -52,6 +54,19 @@ def unreached(index: ClientIndex, capacity: Quantities, default: Alternatives) -
     return clients
 
 
+def excluded(index: ClientIndex, agent: str) -> ClientMask:
+    """Return the clients that an agent is not offered to, by testing each of them."""
+    admits = index._ledger.admits
+    return sum(bit for client, bit in index.bit.items() if not admits(client, agent))
+
+
+def excluding(chance: Random) -> list[contract.ExcludedAgents]:
+    """Return random offer constraints of a framework."""
+    names = [f"s{n}" for n in range(len(AGENTS)) if chance.random() < 0.4]
+    roles = [role for role in ("a", "b") if chance.random() < 0.4]
+    return [contract.ExcludedAgents(role=role, agent_ids=names) for role in roles]
+
+
 def subscription(framework: str, chance: Random) -> bytes:
     """Return a random FrameworkInfo."""
     roles = chance.sample(["a", "a/b", "a/b/c", "b", "z"], chance.randrange(1, 4))
@@ -64,6 +79,23 @@ def subscription(framework: str, chance: Random) -> bytes:
     return info(framework, roles, {name: text for name, text in labels.items() if text})
 
 
+def changed_agent(master: MasterSide, chance: Random, known: set[str]) -> contract.UpdateAgent:
+    """Return a call that replaces the frameworks that an agent excludes, and perhaps its host."""
+    agent = f"s{chance.randrange(master.engine.agents)}"
+    call = contract.UpdateAgent(agent_id=agent)
+    if chance.random() < 0.5:
+        slave = mesos.SlaveInfo.FromString(agent_call(agent, "cpus:1").info)
+        slave.hostname = f"s{chance.randrange(len(AGENTS))}.example"
+        call.info = slave.SerializeToString()
+    call.excluded.exclusions.extend(
+        contract.Exclusion(framework_id=name, role=role)
+        for name in sorted(known)
+        for role in ("a", "b")
+        if chance.random() < 0.2
+    )
+    return call
+
+
 def events(
     master: MasterSide, chance: Random, offers: list[Offered], known: set[str]
 ) -> Iterator[object]:
@@ -72,26 +104,31 @@ def events(
     data = subscription(framework, chance)
     if framework not in known:
         known.add(framework)
-        yield contract.AddFramework(framework_id=framework, info=data, active=True)
-    kind = chance.randrange(10)
+        yield contract.AddFramework(
+            framework_id=framework, info=data, active=True, excluded=excluding(chance)
+        )
+    kind = chance.randrange(13)
     if kind == 0:
         known.discard(framework)
         offers[:] = [offer for offer in offers if offer.framework != framework]
         yield contract.RemoveFramework(framework_id=framework)
     elif kind == 1:
         roles = chance.choice([[], ["a"]])
-        yield contract.UpdateFramework(framework_id=framework, info=data, suppressed_roles=roles)
+        yield contract.UpdateFramework(
+            framework_id=framework, info=data, suppressed_roles=roles, excluded=excluding(chance)
+        )
     elif kind == 2:
         yield contract.SuppressOffers(framework_id=framework, roles=chance.choice([[], ["a"]]))
     elif kind == 3:
         yield contract.ReviveOffers(framework_id=framework)
-    elif kind == 4:
-        yield contract.DeactivateFramework(framework_id=framework)
-    elif kind == 5:
-        yield contract.ActivateFramework(framework_id=framework)
+    elif kind in {4, 5}:
+        call = contract.ActivateFramework if kind == 4 else contract.DeactivateFramework
+        yield call(framework_id=framework)
     elif kind == 6 and master.engine.agents < len(AGENTS):
         number = master.engine.agents
         yield agent_call(f"s{number}", AGENTS[number])
+    elif kind in {10, 11} and master.engine.agents:
+        yield changed_agent(master, chance, known)
     elif offers:
         offer = offers.pop(chance.randrange(len(offers)))
         filters = mesos.Filters(refuse_seconds=chance.choice([1.0, 100.0])).SerializeToString()
@@ -116,6 +153,10 @@ def test_the_index_after_each_message_equals_a_new_index(
         new = ClientIndex(index._ledger, index._filters)
         yield from update(new)
         assert content(index) == content(new)
+        for agent in index._ledger.agents:
+            if chance.random() < 0.7:
+                assert index.excluded_from(agent) == new.excluded_from(agent)
+                assert index.excluded_from(agent) == excluded(index, agent)
         for capacity in map(Quantities.parse, CAPACITIES):
             if index._ledger.floor.knows(capacity):
                 for default in ((), (Quantities.parse("cpus:2"), Quantities.parse("mem:10"))):
@@ -126,6 +167,7 @@ def test_the_index_after_each_message_equals_a_new_index(
     monkeypatch.setattr(ClientIndex, "update_in_steps", checked)
     chance, master = Random(seed), MasterSide("sdrf", {"half_life": 60.0})
     offers, known = list[Offered](), set[str]()
+    master.send(agent_call("s0", AGENTS[0]))
     for _ in range(100):
         offers += master.send(*events(master, chance, offers, known))
         offers += master.tick() if chance.random() < 0.5 else []

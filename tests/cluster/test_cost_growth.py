@@ -32,7 +32,7 @@ from tests.cluster.master_side import (
     resources,
 )
 from tests.cluster.test_entitlements import running
-from tests.cluster.test_hopeless_clients import with_minimums
+from tests.cluster.test_hopeless_clients import lines, with_minimums
 from tests.cluster.test_placements import info
 from tests.counted import counted
 
@@ -532,3 +532,49 @@ def test_minimums_that_no_agent_reaches_cost_other_events_nothing() -> None:
 
     cost(4)  # fills the caches
     assert cost(40) <= cost(10) + 5
+
+
+HALF: dict[str, Callable[[int], str]] = {
+    "no agent": lambda n: f"nowhere{n}",
+    "all agents": lambda n: f"s*,nowhere{n}",
+    "half of the agents": lambda n: f"s*{n % 10}.*,s*{(n + 3) % 10}.*,s*5.*,s1*,nowhere{n}",
+}
+
+
+def with_own_lists(hosts: Callable[[int], str], number: int) -> MasterSide:
+    """Return a cluster with free resources for which no framework has a task that fits.
+
+    Each framework has its own list of hosts.
+    """
+    frameworks = [said(f"f{n}", [f"r{n}"], "cpus:9", hosts(n)) for n in range(number)]
+    made = master("drf", frameworks, 40)
+    made.send(contract.ReviveOffers(framework_id="f0"))
+    return made
+
+
+@pytest.mark.interpreted
+@pytest.mark.parametrize("name", HALF)
+def test_a_revival_costs_no_evaluation_of_other_frameworks_constraints(name: str) -> None:
+    """Cost is the number of executed lines, because a mask of clients is built without calls."""
+
+    def cost(number: int) -> int:
+        made = with_own_lists(HALF[name], number)
+        return lines(lambda: made.send(contract.ReviveOffers(framework_id="f0")))
+
+    few, many = cost(20), cost(80)
+    assert many < few + 60 * 10
+
+
+@pytest.mark.interpreted
+def test_a_revival_costs_no_evaluation_of_other_frameworks_offer_constraints() -> None:
+    def cost(number: int) -> int:
+        made = master("drf", flat(number, "cpus:9"), 40)
+        for n in range(1, number):
+            roles = [contract.ExcludedAgents(role=f"r{n}", agent_ids=[f"s{k}" for k in range(39)])]
+            data = said(f"f{n}", [f"r{n}"], "cpus:9")
+            made.send(contract.UpdateFramework(framework_id=f"f{n}", info=data, excluded=roles))
+        made.send(contract.ReviveOffers(framework_id="f0"))
+        return lines(lambda: made.send(contract.ReviveOffers(framework_id="f0")))
+
+    few, many = cost(20), cost(80)
+    assert many < few + 60 * 10

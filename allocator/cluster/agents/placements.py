@@ -68,6 +68,13 @@ class Placements:
         for match in self._by_key.values():
             match.agents.discard(agent)
 
+    def host(self, agent: str) -> Host | None:
+        """Return an agent's description; None for an unknown agent.
+
+        As long as the description is unchanged, the method returns the same object.
+        """
+        return self._hosts.get(agent)
+
     def put_framework(self, framework: Framework) -> None:
         """Add a framework, or update its name and its constraint."""
         given = self._operator_constraints.get(framework.name)

@@ -7,15 +7,19 @@ from typing import Any, TypeAlias
 
 from allocator.cluster.agents.agent import Agent
 from allocator.cluster.agents.ledger import Ledger
+from allocator.cluster.agents.placement_constraints import Host
 from allocator.cluster.agents.placements import ConstraintGroup
 from allocator.cluster.frameworks.framework import Client, OfferRules
 from allocator.cluster.frameworks.subscription import Alternatives
+from allocator.cluster.offers.offer_constraints import ChangedExclusions
 from allocator.cluster.offers.offer_filters import OfferFilters
 from allocator.cooperative import Cooperative, run_to_completion
 from allocator.fairness.quantities import Quantities
 
 _CLIENTS_A_STEP = 200
 """Clients examined in one step of an update."""
+_CHANGES = 64
+"""Number of changed conditions, in addition to all conditions, at which masks are recomputed."""
 
 ClientMask: TypeAlias = int
 """A set of clients: an integer in which each client of `ClientIndex` has one bit.
@@ -41,6 +45,31 @@ class _Facts:
     demand: Quantities | None
     """Resource needs of one unit (`Ledger.unit_demand`); None if they are unknown, or if no agent
     can meet them."""
+
+
+@dataclass(frozen=True, slots=True)
+class _ChangedConditions:
+    """Clients whose placement or offer constraints differ since an update, and the constraints."""
+
+    clients: ClientMask
+    """Clients whose constraints have changed, or that have stopped wanting offers."""
+    constraints: list[tuple[ConstraintGroup, ClientMask]]
+    """Placement constraints of these clients, and the clients with each constraint."""
+    exclusions: list[tuple[Client, ClientMask]]
+    """Each of these clients that excludes any agent by offer constraints, and its bit."""
+    total: int
+    """Number of conditions in this change and in all earlier changes."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Excluded:
+    """The clients that must not be offered one agent, as of a number of changes."""
+
+    clients: ClientMask
+    host: Host | None
+    """The agent's description; placement constraints are evaluated again once it is replaced."""
+    changes: int
+    """Number of changes that the mask contains."""
 
 
 @dataclass(slots=True)
@@ -143,6 +172,10 @@ class ClientIndex:
         self._least: list[tuple[str, int]] = []
         """Smallest need of any task, for each resource that every attainable task needs."""
         self._by_constraint: dict[ConstraintGroup, ClientMask] = {}
+        self._excluded: dict[str, _Excluded] = {}
+        """The last result of `excluded_from`, by agent."""
+        self._changes: list[_ChangedConditions] = []
+        """Changes since the oldest entry of `_excluded`."""
 
     def update(self) -> None:
         """Examine the clients that have changed since the last update."""
@@ -155,11 +188,13 @@ class ClientIndex:
         """
         clients, moved = self._ledger.clients, self._filters.moved
         versions = clients.version, self._ledger.floor.version
-        if not (clients.changed or moved or versions != self._versions):
+        exclusions = self._ledger.exclusions.take_changes()
+        if not (clients.changed or moved or exclusions or versions != self._versions):
             return
         changed = {**clients.changed, **moved}
         if versions != self._versions:
             changed = dict.fromkeys((*self._facts, *clients.wanting_offers))
+        former = [(client, self._conditions(client)) for client in (*changed, *exclusions.clients)]
         clients.changed.clear()
         moved.clear()
         self._versions = versions
@@ -171,6 +206,7 @@ class ClientIndex:
             if number and not number % _CLIENTS_A_STEP:
                 yield
             self._add(client)
+        self._record_changes(former, exclusions)
         for table in (self._demands, *self._minimums):
             table.renew()
         while self._minimums and not self._minimums[-1].clients:
@@ -298,18 +334,88 @@ class ClientIndex:
         """Return the clients that must not be offered an agent, although they want offers.
 
         Either the agent does not meet the client's placement constraint, or the client's offer
-        constraints exclude the agent.
+        constraints exclude the agent. Costs O(constraints that changed since the last call for
+        the agent).
 
         Args:
             agent: The agent's ID.
         """
-        not_allowed = 0
-        for constraint, clients in self._by_constraint.items():
+        ledger, known = self._ledger, self._excluded.get(agent)
+        host = ledger.placements.host(agent)
+        if known is None or known.host is not host:
+            excluding = ledger.exclusions.of(agent)
+            clients = self._excluding(agent, self._by_constraint.items())
+            for client in excluding:
+                clients |= self.bit.get(client, 0)
+        elif known.changes == len(self._changes):
+            return known.clients
+        else:
+            clients = known.clients
+            for change in self._changes[known.changes :]:
+                clients = clients & ~change.clients | self._excluding(agent, change.constraints)
+                for client, bit in change.exclusions:
+                    if ledger.exclusions.excludes(client, agent):
+                        clients |= bit
+        self._excluded[agent] = _Excluded(clients, host, len(self._changes))
+        return clients
+
+    def _excluding(
+        self, agent: str, constraints: Iterable[tuple[ConstraintGroup, ClientMask]]
+    ) -> ClientMask:
+        """Return the clients whose placement constraint an agent does not meet.
+
+        Args:
+            agent: The agent's ID.
+            constraints: Placement constraints, and the clients with each constraint.
+        """
+        excluding = 0
+        for constraint, clients in constraints:
             if agent not in constraint.agents:
-                not_allowed |= clients
-        for client in self._ledger.exclusions.of(agent):
-            not_allowed |= self.bit.get(client, 0)
-        return not_allowed
+                excluding |= clients
+        return excluding
+
+    def _conditions(self, client: Client) -> tuple[ClientMask, ConstraintGroup | None]:
+        """Return a client's bit and placement constraint; the bit is 0 if it is not in the index.
+
+        Args:
+            client: Any client.
+        """
+        facts = self._facts.get(client)
+        return (0, None) if facts is None else (facts.bit, facts.constraint)
+
+    def _record_changes(
+        self,
+        former: Iterable[tuple[Client, tuple[ClientMask, ConstraintGroup | None]]],
+        exclusions: ChangedExclusions,
+    ) -> None:
+        """Record which constraints an update has changed, for `excluded_from`.
+
+        Args:
+            former: Clients that may have changed, and their `_conditions` before the update.
+            exclusions: Clients and agents whose offer constraints have changed.
+        """
+        conditions, changed = self._ledger.exclusions, 0
+        constraints: dict[ConstraintGroup, ClientMask] = {}
+        excluding: list[tuple[Client, ClientMask]] = []
+        for client, before in former:
+            bit, constraint = after = self._conditions(client)
+            if before == after and client not in exclusions.clients:
+                continue
+            changed |= before[0] | bit
+            if constraint is not None:
+                constraints[constraint] = constraints.get(constraint, 0) | bit
+            if bit and conditions.number(client):
+                excluding.append((client, bit))
+        for agent in exclusions.agents:
+            self._excluded.pop(agent, None)
+        number = self._changes[-1].total if self._changes else 0
+        number += bool(changed) + len(constraints) + len(excluding)
+        if not exclusions.known or number > _CHANGES + len(self._by_constraint) + len(conditions):
+            self._excluded.clear()
+            self._changes.clear()
+        elif changed and self._excluded:
+            change = _ChangedConditions(changed, [*constraints.items()], excluding, number)
+            self._changes.append(change)
 
     def fitting(self, capacity: Mapping[str, int]) -> ClientMask:
         """Return the clients that want offers and whose next task fits into a capacity.

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 from sys import intern
 
 from allocator.cluster.frameworks.framework import Client
@@ -13,6 +14,25 @@ _UNLISTED = ValidationError(
     "its description, suppressed roles and offer constraints are longer than the master's message "
     "has room for (limits.roles, limits.exclusions, listen.most_parts)",
 )
+
+_MANY = 1000
+"""Number of changed clients and agents, in addition to the clients and agents with pairs, at which
+all pairs count as changed."""
+
+
+@dataclass(slots=True)
+class ChangedExclusions:
+    """The pairs of client and agent that have changed."""
+
+    clients: dict[Client, None] = field(default_factory=dict)
+    """Clients of which pairs have changed, unless these are pairs of agents in `agents`."""
+    agents: dict[str, None] = field(default_factory=dict)
+    """Agents whose clients have been replaced."""
+    known: bool = True
+    """False if all pairs count as changed, because too many have."""
+
+    def __bool__(self) -> bool:
+        return bool(self.clients or self.agents or not self.known)
 
 
 class Exclusions:
@@ -49,6 +69,16 @@ class Exclusions:
         """framework → roles in which agents are excluded"""
         self._clients: dict[str, set[Client]] = {}
         self._may_use: dict[Client, AllExcept] = {}
+        self._changes = ChangedExclusions()
+
+    def __len__(self) -> int:
+        """Return the number of clients that exclude an agent."""
+        return len(self._agents)
+
+    def take_changes(self) -> ChangedExclusions:
+        """Return the changes since the last call, for `ClientIndex`, which is the only caller."""
+        taken, self._changes = self._changes, ChangedExclusions()
+        return taken
 
     def of(self, agent: str) -> Collection[Client]:
         """Return the clients whose offer constraints exclude an agent."""
@@ -72,11 +102,14 @@ class Exclusions:
         if self._unlisted:
             clients = {client for client in clients if client.framework not in self._unlisted}
         changed = sorted(before.symmetric_difference(clients))
+        if changed:
+            self._changes.agents[agent] = None
         for client in changed:
             if client in before:
                 self._admit(client, {agent})
             elif client.framework not in self._unlisted:
                 self._exclude(client, {agent})
+        self._limit_changes()
         return changed
 
     def set_principal(self, framework: str, principal: str) -> None:
@@ -100,9 +133,12 @@ class Exclusions:
             self._to_reject.append(framework)
             return
         for role, names in agents.items():
-            self._exclude(Client(role, framework), set(map(intern, names)))
+            client = Client(role, framework)
+            self._changes.clients[client] = None
+            self._exclude(client, set(map(intern, names)))
             if framework in self._unlisted:
                 return
+        self._limit_changes()
 
     def unlist(self, framework: str, flaw: ValidationError = _UNLISTED) -> None:
         """Forget the agents that a framework excludes, and ignore further exclusions by it.
@@ -140,7 +176,9 @@ class Exclusions:
         if framework in self._pairs:
             for role in list(self._roles[framework]):
                 client = Client(role, framework)
+                self._changes.clients[client] = None
                 self._admit(client, self._agents[client].copy())
+            self._limit_changes()
 
     def may_use(self, client: Client, constraint: MayUse | None) -> MayUse | None:
         """Return a predicate over agent IDs: whether all constraints let the client use an agent.
@@ -201,6 +239,13 @@ class Exclusions:
             )
         said = f"its offer constraints exclude {pairs} pairs of a role and an agent{said}"
         self.unlist(framework, ValidationError("limit", said))
+
+    def _limit_changes(self) -> None:
+        """Replace the recorded changes by the mark that all pairs have changed, if too many."""
+        changes = self._changes
+        number = len(changes.clients) + len(changes.agents)
+        if number > _MANY + len(self._agents) + len(self._clients):
+            self._changes = ChangedExclusions(known=False)
 
     def _admit(self, client: Client, agents: set[str]) -> None:
         remaining = self._agents[client]
