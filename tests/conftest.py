@@ -74,5 +74,5 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """Return one worker more than cores, because tests wait for their child processes."""
-    return len(os.sched_getaffinity(0)) + 1
+    """Return twice the number of cores, because tests often wait for their child processes."""
+    return 2 * len(os.sched_getaffinity(0))
