@@ -486,6 +486,47 @@ def test_allocations_beside_a_shared_volume_cost_other_events_nothing() -> None:
     assert cost(80) <= cost(20) + 5
 
 
+def test_holders_of_many_shared_volumes_cost_other_events_little() -> None:
+    """Cost does not grow with the volumes of each holder, although sorters rank by agent."""
+
+    def cost(frameworks: int) -> int:
+        made = MasterSide("per-machine-drf", {})
+        made.settings = replace(made.settings, shared_volumes_once=True)
+        made.engine = Engine(made.settings)
+        made.restore(contract.Snapshot(time_ns=made.now_ns))
+        volumes = [resource("disk", "64", reserved=["a"]) for _ in range(20)]
+        for number, volume in enumerate(volumes):
+            volume.disk.persistence.id = f"v{number}"
+            volume.shared.SetInParent()
+        total = [volume.SerializeToString() for volume in volumes]
+        for volume in volumes:
+            volume.allocation_info.role = "a"
+        held = [volume.SerializeToString() for volume in volumes]
+        for number in range(frameworks):
+            made.add_framework(f"a{number}", "a", suppressed=["a"])
+        used = {f"a{n}": [*resources("cpus:0.01", "a"), *held] for n in range(frameworks)}
+        made.add_framework("f", "r")
+        made.add_framework("g", "q")
+        call = agent_call("s", "cpus:4;mem:64", used)
+        call.total.extend(total)
+        (offer,) = made.send(call)
+        returned: list[Offered] = []
+
+        def work() -> None:
+            returned[:] = made.send(
+                contract.RecoverResources(
+                    framework_id=offer.framework, agent_id="s", resources=offer.messages
+                )
+            )
+
+        work()  # examines new clients
+        (offer,) = returned
+        return counted(work)
+
+    cost(4)  # fills the caches
+    assert cost(80) - cost(20) <= 60 * CALLS_FOR_ONE
+
+
 def test_a_cycle_over_many_reservations_of_an_agent_costs_in_proportion() -> None:
     def cost(roles: int) -> int:
         made = MasterSide("drf", {})

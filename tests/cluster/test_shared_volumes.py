@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from allocator.cluster.agents.shared_volumes import sizes
 from allocator.cluster.engine import Engine
 from allocator.cluster.frameworks.framework import Client
 from allocator.cluster.resources import Kind, Resources
 from allocator.cluster.settings import EngineSettings
+from allocator.cluster.users import Users
 from allocator.contract import allocator_pb2 as contract
 from allocator.fairness import policies
 from allocator.fairness.quantities import Quantities
@@ -68,6 +70,18 @@ class Site(MasterSide):
                 for bag in (*plain, Resources(shared)):
                     sums[name] = sums[name] + bag.scalars
         return {name: dict(total.items()) for name, total in sums.items()}
+
+
+def check_repeated(users: Users, names: Iterable[str]) -> None:
+    """Compare repeated quantities with a count of holders: each but the first repeats a volume."""
+    for name in names:
+        for agent in (None, "s0", "s1"):
+            assert users.volumes.repeated(name, agent) == sizes(
+                volume
+                for volume, holders in users.volumes._holders.get(name, {}).items()
+                for _repeat in range(holders - 1)
+                if agent is None or volume[0] == agent
+            )
 
 
 def take(offers: list[Offered], lot: random.Random) -> list[Offered]:
@@ -139,6 +153,7 @@ def test_the_allocation_of_each_user_counts_shared_volumes_once(user_key: str, s
         assert site.held() == site.expected(), (step, choice)
         users = site.engine._cluster.ledger.clients.users
         repeated += any(users.volumes.repeated(user) for user in site.held())
+        check_repeated(users, site.held())
     assert repeated or user_key != "role", "the case in which volumes are counted twice easily"
     site.restore(contract.Snapshot(time_ns=site.now_ns))
     assert not site.engine._cluster.ledger.clients.users.volumes._holders

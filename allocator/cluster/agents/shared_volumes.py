@@ -31,6 +31,8 @@ class SharedVolumes:
         self._by_client: dict[Client, set[Volume]] = {}
         self._holders: dict[str, dict[Volume, int]] = {}
         """user or virtual leaf → volume → number of its clients that hold the volume"""
+        self._repeated: dict[str, dict[str, Quantities]] = {}
+        """user or virtual leaf → agent ID → repeated quantities of the agent's volumes"""
 
     def of(self, client: Client) -> Collection[Volume]:
         """Return the shared volumes that a client holds."""
@@ -75,12 +77,10 @@ class SharedVolumes:
             name: A user or virtual leaf.
             agent: ID of an agent; count only the volumes of this agent. None: of all agents.
         """
-        return sizes(
-            volume
-            for volume, holders in self._holders.get(name, {}).items()
-            for _repeat in range(holders - 1)
-            if agent is None or volume[0] == agent
-        )
+        repeated = self._repeated.get(name, {})
+        if agent is not None:
+            return repeated.get(agent, _NOTHING)
+        return sum(repeated.values(), start=_NOTHING)
 
     def _add(self, name: str, volumes: Iterable[Volume]) -> Quantities:
         """Record one more holder among the clients of a user or virtual leaf, for each volume.
@@ -89,10 +89,12 @@ class SharedVolumes:
             Total size of the volumes that another client of the user held already.
         """
         holders, repeated = self._holders.setdefault(name, {}), []
+        by_agent = self._repeated.setdefault(name, {})
         for volume in volumes:
             holders[volume] = holders.get(volume, 0) + 1
             if holders[volume] > 1:
                 repeated.append(volume)
+                by_agent[volume[0]] = by_agent.get(volume[0], _NOTHING) + sizes([volume])
         return sizes(repeated)
 
     def _remove(self, name: str, volumes: Iterable[Volume]) -> Quantities:
@@ -102,14 +104,18 @@ class SharedVolumes:
             Total size of the volumes that another client of the user still holds.
         """
         holders, repeated = self._holders[name], []
+        by_agent = self._repeated[name]
         for volume in volumes:
             holders[volume] -= 1
             if holders[volume]:
                 repeated.append(volume)
+                by_agent[volume[0]] -= sizes([volume])
+                if not by_agent[volume[0]]:
+                    del by_agent[volume[0]]
             else:
                 del holders[volume]
         if not holders:
-            del self._holders[name]
+            del self._holders[name], self._repeated[name]
         return sizes(repeated)
 
 

@@ -102,8 +102,9 @@ class AllocationCycle:
         """
         cluster = self._cluster
         messages: dict[str, contract.InverseOffers] = {}
+        considered = None if due is None else set(due)
         for agent in cluster.maintenance.agents():
-            if due is not None and agent not in due:
+            if considered is not None and agent not in considered:
                 continue
             for holder in cluster.ledger.agents[agent].holders():
                 framework = cluster.ledger.frameworks.get(holder)

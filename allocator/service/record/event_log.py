@@ -6,6 +6,7 @@ no unseeded random number.
 
 import io
 import json
+import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -194,7 +195,9 @@ class LoggedEngine(Engine):
 
 
 def set_aside(path: Path) -> Path | None:
-    """Rename an existing log to PATH.N, with N one above the highest number in use.
+    """Rename an existing log to PATH.N, with N above the highest number in use.
+
+    No existing file is replaced.
 
     Args:
         path: Path of the log to be written. Devices, pipes and empty files are left in place.
@@ -210,6 +213,8 @@ def set_aside(path: Path) -> Path | None:
     pattern = re.compile(re.escape(path.name) + r"\.([0-9]{1,9})")
     matches = (pattern.fullmatch(sibling.name) for sibling in path.parent.iterdir())
     number = max((int(match[1]) for match in matches if match), default=0) + 1
+    while os.path.lexists(path.with_name(f"{path.name}.{number}")):
+        number += 1
     new_path = path.with_name(f"{path.name}.{number}")
     path.rename(new_path)
     _log.info("former event log renamed", file=str(new_path))

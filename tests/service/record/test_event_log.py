@@ -31,6 +31,7 @@ from allocator.service.record.event_log import (
     decode_settings,
     encode_settings,
     read,
+    set_aside,
 )
 from allocator.service.record.history import History, RecordedTask, reconstruct
 from allocator.service.record.replay import new_engine, open_log, replay
@@ -603,3 +604,12 @@ def test_a_link_planted_while_a_former_log_is_moved_overwrites_nothing(
     ):
         EventLog(path)
     assert store.read_bytes() == b"what users owe"
+
+
+def test_a_renamed_log_replaces_no_file_whatever_the_numbers_of_other_files(tmp_path: Path) -> None:
+    path, other = tmp_path / "log", tmp_path / "log.1000000000"
+    (tmp_path / "log.999999999").touch()
+    other.write_text("former log")
+    path.write_text("log")
+    assert set_aside(path) == tmp_path / "log.1000000001"
+    assert other.read_text() == "former log"
