@@ -123,6 +123,16 @@ def plain_name(text: str) -> str:
         character if character.isprintable() and character != "%" else percent_encoded(character)
         for character in text
     )
+    return shortened(name, text)
+
+
+def shortened(name: str, text: str) -> str:
+    """Return a name of at most 255 characters. A longer name is cut, and ends with a hash.
+
+    Args:
+        name: The printable name.
+        text: The text that the name stands for.
+    """
     if len(name) <= _LONGEST_NAME:
         return name
     hashed = blake2b(text.encode(errors="surrogateescape"), digest_size=16).hexdigest()

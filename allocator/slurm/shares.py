@@ -59,7 +59,7 @@ class ShareTree:
         """The pool below each inner node, ancestors first. Its members have full names."""
         pools = {ROOT: self.tree.pool}
         for name in self.tree.names():
-            below = self.tree.get(name).sub_pool
+            below = self._below(name)
             if below is not None:
                 pools[self.path_of(name)] = below
         return pools
@@ -69,15 +69,21 @@ class ShareTree:
         return tuple(name.split("/")) if self._settings.tree else (name,)
 
     def users(self) -> Iterator[UserPath]:
-        """Yield the paths of all users, which are the leaves of the tree."""
+        """Yield the paths of all users, which are the leaves of the tree, also virtual leaves."""
         for name in self.tree.names():
-            if self.tree.get(name).sub_pool is None:
+            if self._below(name) is None:
                 yield self.path_of(name)
 
+    def _below(self, name: str) -> Pool[str] | None:
+        """Return the pool below a node; None for users and virtual leaves."""
+        return self.tree.get(name).sub_pool if name in self.tree else None
+
     def add(self, path: UserPath) -> None:
-        """Make a user known, with all nodes above it. A known user stays as it is."""
+        """Make a user known, with all nodes above it. A known user stays as it is.
+
+        Entitlements change once time advances, however many users are added at one time.
+        """
         self.tree.get(name_of(path))
-        self.tree.update_entitlements()
 
     def set_weights(self, weights: Mapping[UserPath, float]) -> None:
         """Replace the weights of nodes by Slurm's; a node without an entry has the weight 1."""
@@ -104,17 +110,21 @@ class ShareTree:
 
     def advance(self, now: float) -> None:
         """Move the time of all pools forward. A time before the present one has no effect."""
-        self.tree.advance(max(now, self.tree.now))
+        if now > self.tree.now:
+            self.tree.advance(now)
 
     def change(self, path: UserPath, before: Quantities, after: Quantities) -> None:
         """Replace what a job of a user holds, in the pools of all nodes of the path.
 
         Args:
-            path: A known user.
+            path: A known user. An account may have got the user's name after the job's start.
+                The job then counts in the virtual leaf of the account.
             before: The resources that the job held.
             after: The resources that the job holds from now on.
         """
-        for pool, name in self.tree.get(name_of(path)).memberships():
+        user = self.tree.get(name_of(path))
+        self.tree.begin_leaf(user)
+        for pool, name in user.memberships():
             held, count = pool.holding(name)
             pool.hold(name, held.exchanged(before, after), count + (not before))
 

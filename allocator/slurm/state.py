@@ -247,12 +247,11 @@ class ClusterState:
         """Accounts of pending jobs unknown to slurmdbd, by system user."""
         for seen in observation.jobs:
             job = seen.job
-            if job.ended is None:
-                self._not_ended.add((job.user, job.account))
             if job.started is None:
                 if not self._observe_waiting(job, unknown, now):
                     continue
             elif job.ended is None:
+                self._not_ended.add((job.user, job.account))
                 self.running += 1
                 self.starts += job.started > self.observed
             before = last.get(job.key)
@@ -295,6 +294,7 @@ class ClusterState:
         for change in self._changes(self.observed)[0]:
             self._apply(tree, change)
         tree.advance(self.observed)
+        tree.tree.update_entitlements()
         tree.activate(self._waiting)
         return tree
 
@@ -353,9 +353,7 @@ class ClusterState:
 
     def _counts(self, job: Job, unknown: dict[str, set[str]]) -> bool:
         """Return whether a job without a start counts; add its account to its system user's."""
-        if job.account in self.associations.accounts:
-            return True
-        if job.restarts or job.key in self._timelines:
+        if self.settings.user_key == "user" or job.account in self.associations.accounts:
             return True
         accounts = unknown.setdefault(job.user, set())
         if job.account not in accounts and len(accounts) >= MOST_UNKNOWN_ACCOUNTS:
@@ -364,15 +362,17 @@ class ClusterState:
         return True
 
     def _observe_waiting(self, job: Job, unknown: dict[str, set[str]], now: float) -> bool:
-        """Take over a job without a start; return whether it counts.
+        """Take over a job without a start; return whether it counts, or has held resources.
 
         Args:
             job: The job.
             unknown: Accounts of such jobs unknown to slurmdbd, by system user.
             now: The time of the reading, in seconds since 1970.
         """
-        if self.settings.user_key != "user" and not self._counts(job, unknown):
-            return False
+        if not self._counts(job, unknown):
+            return job.key in self._timelines
+        if job.ended is None:
+            self._not_ended.add((job.user, job.account))
         if job.pending:
             user = self.path(job.user, job.account)
             self.pending.append(PendingJob(job, user))

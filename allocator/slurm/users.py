@@ -6,7 +6,14 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal, TypeAlias
 
-from allocator.slurm.rows import RejectedRecords, ShapeError, excerpt, percent_encoded, plain_name
+from allocator.slurm.rows import (
+    RejectedRecords,
+    ShapeError,
+    excerpt,
+    percent_encoded,
+    plain_name,
+    shortened,
+)
 from allocator.slurm.timelines import UserPath
 
 UserKey: TypeAlias = Literal["user", "account", "tree"]
@@ -20,8 +27,11 @@ sacctmgr has no other separator than a bar. The number (`id`) shows where the ac
 _ROW = re.compile(r"(\w+)\|([^|]*)\|")
 _NUMBER = re.compile(r"\|(\d+)(?=\|)")
 _LONGEST_ROW = 4096
-_MOST_LEVELS = 100
-"""Maximum number of accounts in a path. Accounts above are left out."""
+_MOST_LEVELS = 15
+"""Maximum number of accounts in a path. Below, accounts between are left out: an account then has
+its own name below the first 14 accounts from the top."""
+_BESIDE_ACCOUNT = " (user)"
+"""Follows the name of a user that has the name of an account beside it."""
 
 
 @dataclass(frozen=True)
@@ -34,14 +44,25 @@ class Associations:
     """(account, user) → shares; the user is empty for the account itself"""
 
     def path(self, account: str) -> UserPath:
-        """Return the accounts from the top of the tree to an account."""
-        names = [account or NO_ACCOUNT]
-        while len(names) < _MOST_LEVELS:
-            above = self.parents.get(names[-1])
-            if above is None or above in names:
-                break
-            names.append(above)
-        return tuple(map(_path_part, reversed(names)))
+        """Return the accounts from the top of the tree to an account, at most `_MOST_LEVELS`."""
+        if not account:
+            return (NO_ACCOUNT,)
+        chain: dict[str, None] = {}
+        above: str | None = account
+        while above is not None and above not in self._paths and above not in chain:
+            chain[above] = None
+            above = self.parents.get(above)
+        path = self._paths.get(above or "", ())
+        for name in reversed(chain):
+            path = (*path[: _MOST_LEVELS - 1], _path_part(name))
+            if name in self.accounts:
+                self._paths[name] = path
+        return path
+
+    @cached_property
+    def _paths(self) -> dict[str, UserPath]:
+        """Paths of accounts that slurmdbd knows, as far as computed."""
+        return {}
 
     def user_path(self, user: str, account: str) -> UserPath:
         """Return the accounts from the top of the tree to an account, then a user.
@@ -51,7 +72,7 @@ class Associations:
         path = self.path(account)
         name = _path_part(user)
         is_account = user in self.accounts and self.path(user) == (*path, name)
-        return (*path, f"{name} (user)" if is_account else name)
+        return (*path, name + _BESIDE_ACCOUNT if is_account else name)
 
     @cached_property
     def accounts(self) -> frozenset[str]:
@@ -69,7 +90,7 @@ class Associations:
         for (account, user), share in self.shares.items():
             if key == "account":
                 if not user:
-                    weights[(account,)] = share
+                    weights[(_unreserved(account),)] = share
             else:
                 path = self.user_path(user, account) if user else self.path(account)
                 weights[path] = share
@@ -83,7 +104,15 @@ def _path_part(name: str) -> str:
     """
     if name in {"", ".", ".."}:
         return percent_encoded(name) or "%"
-    return name.replace("/", "%2F")
+    part = _unreserved(name).replace("/", "%2F")
+    return shortened(part, name)
+
+
+def _unreserved(name: str) -> str:
+    """Return a name of Slurm that no name of Longshare equals: `ann (user%29`."""
+    if name == NO_ACCOUNT or name.endswith(_BESIDE_ACCOUNT):
+        return f"{name[:-1]}{percent_encoded(')')}"
+    return name
 
 
 def read_associations(text: str, rejected: RejectedRecords | None = None) -> Associations:
@@ -162,5 +191,5 @@ def user_path(user: str, account: str, key: UserKey, associations: Associations)
     if key == "user":
         return (user,)
     if key == "account":
-        return (account or NO_ACCOUNT,)
+        return (_unreserved(account) if account else NO_ACCOUNT,)
     return associations.user_path(user, account)

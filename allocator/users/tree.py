@@ -202,6 +202,13 @@ class UserTree(Generic[Client]):
         self._idle_since.pop(user.leaf, None)
         user.clients.add(client)
         self._count_client(user, 1)
+        self.begin_leaf(user)
+
+    def begin_leaf(self, user: User[Client]) -> None:
+        """Add the virtual leaf of a user with sub-users, unless the leaf exists.
+
+        Allocations that no client holds need this leaf, too.
+        """
         if user.sub_pool is not None and user.leaf not in user.sub_pool:
             user.sub_pool.add(user.leaf)
             commitments, rest = self._absent.commitments_of(user.leaf)
@@ -209,6 +216,8 @@ class UserTree(Generic[Client]):
             self._restore_leaf_use(user.sub_pool, user.leaf)
             self._absent.discard(user.leaf)
             self._pools.mark_outdated(user)
+            if not len(user.clients):
+                self._idle_since[user.leaf] = self.now
 
     def remove(self, user: User[Client], client: Client) -> None:
         """Forget a client that holds no resources."""
@@ -566,13 +575,18 @@ class UserTree(Generic[Client]):
 
         Args:
             names: Known or unknown users of all levels. The users above a busy user are included.
+                The virtual leaf of a busy user is busy, too.
         """
         former, self._busy = self._busy, frozenset(names)
         for name in former - self._busy:
-            if name in self._known:
+            user = self._known.get(name)
+            if user is not None:
                 self._idle_since[name] = self.now
+                if user.sub_pool is not None and user.leaf in user.sub_pool:
+                    self._idle_since[user.leaf] = self.now
         for name in self._busy:
             self._idle_since.pop(name, None)
+            self._idle_since.pop(f"{name}/.", None)
 
     def forget_idle(self) -> list[str]:
         """Forget undeclared users that have been idle for `forget_after` seconds.
@@ -749,13 +763,19 @@ class UserTree(Generic[Client]):
     def _sub_pool(self, user: User[Client]) -> Pool[str]:
         """Return the pool of a user's sub-users; create the pool if there is none.
 
-        If the user has clients, a new pool starts with the virtual leaf of these clients. The leaf
-        inherits all commitments of the user, because only these clients can have caused them.
+        If the user has clients or resources, a new pool starts with a virtual leaf for them. The
+        leaf inherits all commitments of the user, because only these clients or resources can have
+        caused them.
         """
         if user.sub_pool is not None:
             return user.sub_pool
         below = self._pools.begin(user)
+        held = user.siblings.held(user.name)
         if len(user.clients):
+            held = user.clients.held() - self._repeated(user.leaf)
+        elif held:
+            self._idle_since[user.leaf] = self.now
+        if len(user.clients) or held:
             commitments, rest = user.siblings.debts(user.name)
             if user.leaf in self._absent:
                 commitments, rest = self._absent.commitments_of(user.leaf)
@@ -765,7 +785,6 @@ class UserTree(Generic[Client]):
             self._restore_leaf_use(below, user.leaf)
             self._demands.begin_leaf(user)
             self._absent.discard(user.leaf)
-            held = user.clients.held() - self._repeated(user.leaf)
             below.allocate(user.leaf, held, times=0)
             below.set_active(user.leaf, user.clients.active > 0)
         return below

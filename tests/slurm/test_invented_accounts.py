@@ -1,7 +1,9 @@
 """Invented accounts cost little, and do not lower the entitlements of real users."""
 
+import itertools
 import math
 from collections.abc import Iterable
+from dataclasses import replace
 
 import pytest
 
@@ -15,7 +17,7 @@ from allocator.slurm.state import (
     StateSettings,
 )
 from allocator.slurm.timelines import UserPath
-from allocator.slurm.users import Associations, UserKey
+from allocator.slurm.users import Associations, UserKey, user_path
 from tests.counted import counted
 from tests.slurm.test_order import job
 
@@ -112,6 +114,10 @@ def test_pending_jobs_of_one_user_count_for_a_bounded_number_of_unknown_accounts
     assert len(names(state)) == MOST_UNKNOWN_ACCOUNTS + 1
     observe(state, 4.0, jobs[300:])  # the first jobs are cancelled: the next jobs count
     assert len(state.pending) == MOST_UNKNOWN_ACCOUNTS + 1
+    requeued = [SeenJob(replace(seen.job, restarts=1), 0.0) for seen in jobs]
+    state = state_of("account")
+    observe(state, 2.0, requeued)
+    assert len(names(state)) == MOST_UNKNOWN_ACCOUNTS + 1, "whether they have run or not"
     known = Associations(shares={(f"x{number}", ""): 1.0 for number in range(1, 500)})
     state = state_of("account")
     state.set_associations(known)
@@ -136,3 +142,93 @@ def test_accounts_that_hold_nothing_do_not_dilute_the_entitlements_of_others(key
 
     assert commitments(4.0, 80) == pytest.approx(commitments(4.0, 0))
     assert commitments(math.inf, 80) != pytest.approx(commitments(math.inf, 0)), "as in the paper"
+
+
+def test_a_requeued_job_beyond_the_limit_holds_its_resources_until_its_end() -> None:
+    state = state_of("account", idle_users=10)
+    first = [running(number, "games", f"x{number}", 1.0, 1) for number in range(1, 103)]
+    observe(state, 2.0, first)
+    requeued = [replace(seen.job, state="PENDING", started=None, restarts=1) for seen in first]
+    for now in (4.0, 20.0):
+        observe(state, now, [SeenJob(job, 0.0) for job in requeued])
+    assert len(state.pending) == MOST_UNKNOWN_ACCOUNTS
+    assert not state.present().tree.pool.held()
+
+
+COORDINATED = Associations(
+    {"ann": "phys"}, {("phys", ""): 1.0, ("ann", ""): 1.0, ("phys", "ann"): 1.0}
+)
+
+
+def test_an_account_with_the_name_of_a_running_user_stops_no_reading() -> None:
+    state = state_of("tree", forget_after=100.0)
+    state.set_associations(Associations({}, {("phys", ""): 1.0}))
+    jobs = [running(1, "ann", "phys", 1.0, 10)]
+    observe(state, 2.0, jobs)
+    observe(state, 4.0, jobs)
+    state.set_associations(COORDINATED)
+    jobs += [running(2, "bob", "ann", 5.0, 20)]
+    for now in (6.0, 8.0, 10.0):
+        observe(state, now, jobs)
+    tree = state.present()
+    held = {path: tree.standing(path).allocation.to_doubles()["cpus"] for path in tree.users()}
+    assert held == {("phys", "ann", "."): 10.0, ("phys", "ann", "bob"): 20.0}
+    observe(state, 12.0, jobs[1:])
+    observe(state, 14.0, jobs[1:])
+    assert not state.present().standing(("phys", "ann", ".")).allocation
+    for now in (16.0, 18.0, 50_000.0, 100_000.0):
+        observe(state, now, [])
+    assert names(state) == set(), "users, accounts and leaves are forgotten"
+
+
+def test_no_account_has_the_name_of_a_user_beside_it() -> None:
+    parents = {"ann": "phys", "ann (user)": "phys", "(no account)": "phys"}
+    tree = Associations(parents, {(account, ""): 1.0 for account in ("phys", *parents)})
+    paths = {
+        *(tree.path(account) for account in ("", *parents)),
+        tree.user_path("ann", "phys"),
+        tree.user_path("ann (user)", "phys"),
+    }
+    assert len(paths) == 6
+    assert tree.user_path("ann", "phys") == ("phys", "ann (user)")
+    assert len({user_path("ann", account, "account", tree) for account in ("", *parents)}) == 4
+
+
+def test_the_readings_of_many_accounts_cost_a_multiple_of_their_number() -> None:
+    def cost(accounts: int) -> int:
+        state = state_of("tree")
+        known = [f"x{number}" for number in range(accounts)]
+        shares = dict.fromkeys(((account, "") for account in known), 1.0)
+        state.set_associations(Associations(dict.fromkeys(known, "phys"), shares))
+        jobs = [pending(10 + number, "games", name, 3.0) for number, name in enumerate(known)]
+        observe(state, 2.0, [])
+
+        def read() -> None:
+            observe(state, 3.5, jobs)
+            state.present()
+
+        return counted(read)
+
+    assert cost(400) < 6 * cost(100)
+
+
+def test_nested_accounts_cost_no_more_than_a_bounded_number_of_levels() -> None:
+    def cost(levels: int) -> int:
+        chain = [f"{number:03d}{'x' * 252}" for number in range(levels)]
+        leaves = [f"leaf{number}{'x' * 240}" for number in range(50)]
+        parents = {account: above for above, account in itertools.pairwise(["phys", *chain])}
+        parents |= dict.fromkeys(leaves, chain[-1])
+        state = state_of("tree")
+        shares = dict.fromkeys(((account, "") for account in ("phys", *parents)), 1.0)
+        state.set_associations(Associations(parents, shares))
+        jobs = [pending(10 + number, "games", name, 3.0) for number, name in enumerate(leaves)]
+        observe(state, 2.0, [])
+
+        def read() -> None:
+            observe(state, 3.5, jobs)
+            observe(state, 6.5, jobs)
+            state.present()
+
+        return counted(read)
+
+    assert cost(200) < 1.1 * cost(14)

@@ -56,6 +56,29 @@ def test_users_with_pending_jobs_and_their_accounts_are_active() -> None:
     assert [name for pool in tree.tree.pools() for name in pool] == ["maths", "maths/cyd"]
 
 
+def test_a_user_whose_name_an_account_gets_keeps_its_resources_in_a_virtual_leaf() -> None:
+    tree = shares()
+    tree.advance(30.0)
+    commitment = tree.standing(ANN).commitment
+    tree.add((*ANN, "dee"))
+    leaf = (*ANN, ".")
+    assert tree.standing(leaf).allocation == tree.standing(ANN).allocation
+    assert tree.standing(leaf).commitment == commitment > 0.0
+    assert set(tree.users()) == {leaf, (*ANN, "dee"), BOB, CYD}
+    assert set(tree.pools) == {(), ("physics",), ANN, ("maths",)}
+    tree.change(ANN, Quantities.parse("cpus:80"), NOTHING)
+    for path in (leaf, ANN, ("physics",)):
+        assert not tree.standing(path).allocation
+
+
+def test_a_job_counts_for_a_user_whose_name_an_account_has_got_before_the_start() -> None:
+    tree = shares()
+    tree.add((*BOB, "dee"))
+    tree.change(BOB, NOTHING, Quantities.parse("cpus:7"))
+    assert tree.standing((*BOB, ".")).allocation.to_doubles() == {"cpus": 7.0}
+    assert tree.standing(BOB).allocation.to_doubles() == {"cpus": 7.0}
+
+
 def test_shares_that_slurm_no_longer_tells_become_one() -> None:
     tree = shares()
     tree.set_weights({ANN: 5.0, ("maths",): 2.0})
