@@ -177,17 +177,24 @@ class View(SchedulerAdapter):
                     by_user.setdefault(ledger.clients.user(client), {})[description] = None
         return by_user
 
-    def misfits(self) -> dict[str, str]:
+    def framework_ids(self) -> list[str]:
+        """Return the IDs of all known frameworks, in order of arrival."""
+        return list(self._cluster.ledger.frameworks)
+
+    def misfits(self, among: Iterable[str] | None = None) -> dict[str, str]:
         """Return problems of frameworks: requirements that no agent meets, and unreadable labels.
 
         A framework with an unreadable label may get offers nevertheless; `unreadable_labels`
         returns only such frameworks. During a failover recovery, missing agents may still meet a
-        constraint, so constraints are not reported. Costs O(frameworks).
+        constraint, so constraints are not reported. Costs O(examined frameworks).
+
+        Args:
+            among: IDs of the frameworks to examine; None: all.
 
         Returns:
             A description of the problem, by framework ID.
         """
-        frameworks = self._cluster.ledger.frameworks.values()
+        frameworks = self._frameworks_among(among)
         misfits = ((framework.id, self._misfit(framework, slips=True)) for framework in frameworks)
         return {framework: misfit for framework, misfit in misfits if misfit}
 
@@ -215,13 +222,16 @@ class View(SchedulerAdapter):
         }
         return {setting: mistake for setting, mistake in mistakes.items() if mistake}
 
-    def unreadable_labels(self) -> dict[str, str]:
+    def unreadable_labels(self, among: Iterable[str] | None = None) -> dict[str, str]:
         """Return the unreadable labels of frameworks that get offers nevertheless.
+
+        Args:
+            among: IDs of the frameworks to examine; None: all.
 
         Returns:
             A description of the labels, by framework ID.
         """
-        frameworks = self._cluster.ledger.frameworks.values()
+        frameworks = self._frameworks_among(among)
         slips = (framework for framework in frameworks if framework.subscription.unreadable)
         return {
             framework.id: framework.subscription.unreadable
@@ -232,6 +242,11 @@ class View(SchedulerAdapter):
     def rejected_inputs(self) -> Iterator[RejectedInput]:
         """Return an iterator over all rejected input that is still in quarantine."""
         return iter(self._cluster.quarantine)
+
+    @property
+    def rejected_version(self) -> tuple[int, int]:
+        """A value that differs after each change of `rejected_inputs`."""
+        return self.statistics.snapshots, self._cluster.quarantine.version
 
     def task_fits(self, user: str) -> list[TaskFit]:
         """Return how the tasks of each of a user's frameworks fit the cluster."""
@@ -403,6 +418,13 @@ class View(SchedulerAdapter):
             return []
         named = {name for demand in demands if demand is not None for name in demand}
         return ledger.floor.unnamed(named)
+
+    def _frameworks_among(self, among: Iterable[str] | None) -> Iterable[Framework]:
+        """Return the known frameworks of the given IDs; None: all."""
+        frameworks = self._cluster.ledger.frameworks
+        if among is None:
+            return frameworks.values()
+        return (frameworks[framework] for framework in among if framework in frameworks)
 
     def _misfit(self, framework: Framework, *, slips: bool = False) -> str:
         ledger = self._cluster.ledger

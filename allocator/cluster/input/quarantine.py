@@ -56,6 +56,8 @@ class Quarantine:
 
     def __init__(self) -> None:
         self._flaws: dict[tuple[Kind, str], dict[Topic, ValidationError]] = {}
+        self.version = 0
+        """Number of changes."""
 
     def __iter__(self) -> Iterator[RejectedInput]:
         for (kind, name), topics in self._flaws.items():
@@ -78,8 +80,10 @@ class Quarantine:
         if flaw is not None:
             if subject in self._flaws or len(self._flaws) < MOST:
                 self._flaws.setdefault(subject, {})[topic] = flaw
+                self.version += 1
         elif self._flaws and topic in (topics := self._flaws.get(subject, {})):
             del topics[topic]
+            self.version += 1
             if not topics:
                 del self._flaws[subject]
 
@@ -89,7 +93,8 @@ class Quarantine:
 
     def forget(self, kind: Kind, name: str) -> None:
         """Forget the errors of a sender that was removed."""
-        self._flaws.pop((kind, name), None)
+        if self._flaws.pop((kind, name), None) is not None:
+            self.version += 1
 
 
 def describe_error(error: Exception) -> str:

@@ -35,6 +35,9 @@ _CLOSE_TIMEOUT_S = 5.0
 cancelled."""
 MOST_FILTER_COUNTS = 2_000
 """Maximum number of roles, those with the most offer filters, in an answer's statistics."""
+MOST_EXAMINED = 200
+"""Maximum number of frameworks that a tick examines for warnings in the log. With more frameworks,
+ticks examine them in turn."""
 MAX_NAME_LENGTH = 1000
 """Maximum length of each name in Hello, in characters."""
 
@@ -183,10 +186,15 @@ class Session:
         completed."""
         self._engine = engine
         self._reported_misfits: dict[str, str] = {}
-        self._reported_settings: dict[str, str] = {}
         """Frameworks that cannot get offers and have been logged: identifier → reason."""
+        self._unexamined: list[str] = []
+        """Frameworks that the next ticks examine for warnings, in this order."""
+        self._reported_settings: dict[str, str] = {}
+        """Settings that do not fit and have been logged: setting → reason."""
         self._refused: dict[str, str] = {}
         """Rejected frameworks of which the master has been informed: identifier → reason."""
+        self._rejected_versions: dict[str, tuple[int, int]] = {}
+        """`Engine.rejected_version` when the master was informed, and when warnings were logged."""
         self._reported_rejections: set[RejectedInput] = set()
         """Other rejected inputs that have been logged."""
         self._statistics = statistics
@@ -495,6 +503,8 @@ class Session:
 
         Each is returned with the reason; it is returned again only if the reason changes.
         """
+        if not self._is_new_version("master"):
+            return []
         before, self._refused = (
             self._refused,
             {
@@ -509,6 +519,12 @@ class Session:
             if before.get(name) != words
         ]
 
+    def _is_new_version(self, reader: str) -> bool:
+        """Return whether rejected inputs have changed since the last call for a reader."""
+        version = self._engine.rejected_version
+        before, self._rejected_versions[reader] = self._rejected_versions.get(reader), version
+        return version != before
+
     def _report_misfits(self) -> None:
         """Log why frameworks cannot get offers, and why the engine has rejected input.
 
@@ -519,20 +535,47 @@ class Session:
             if self._reported_settings.get(setting) != reason:
                 _log.warning("a setting does not fit", setting=setting, reason=reason)
         self._reported_settings = mistaken
-        misfits, slips = self._engine.misfits(), self._engine.unreadable_labels()
-        for framework, reason in misfits.items():
-            if self._reported_misfits.get(framework) != reason:
+        examined = self._next_frameworks()
+        misfits = self._engine.misfits(examined)
+        slips = self._engine.unreadable_labels(misfits)
+        for framework in examined:
+            before = self._reported_misfits.pop(framework, None)
+            if framework not in misfits:
+                continue
+            reason = self._reported_misfits[framework] = misfits[framework]
+            if reason != before:
                 _log.warning(
                     "label not understood" if framework in slips else "framework does not fit",
                     framework=framework,
                     name=self._engine.framework_name(framework),
                     reason=reason,
                 )
-        self._reported_misfits = misfits
-        set_aside = {
-            rejected for rejected in self._engine.rejected_inputs() if rejected.name not in misfits
+        if self._is_new_version("log"):
+            self._report_rejections()
+
+    def _next_frameworks(self) -> list[str]:
+        """Return the IDs of the frameworks that this tick examines: all, or the next in turn."""
+        if not self._unexamined:
+            self._unexamined = self._engine.framework_ids()
+            reported = self._reported_misfits
+            self._reported_misfits = {
+                framework: reported[framework]
+                for framework in self._unexamined
+                if framework in reported
+            }
+        examined = self._unexamined[:MOST_EXAMINED]
+        del self._unexamined[:MOST_EXAMINED]
+        return examined
+
+    def _report_rejections(self) -> None:
+        """Log rejected input, except of known frameworks: their misfits contain the reason."""
+        frameworks = set(self._engine.framework_ids())
+        rejections = {
+            rejected
+            for rejected in self._engine.rejected_inputs()
+            if rejected.kind != "framework" or rejected.name not in frameworks
         }
-        for rejected in set_aside - self._reported_rejections:
+        for rejected in rejections - self._reported_rejections:
             _log.warning(
                 "set aside",
                 kind=rejected.kind,
@@ -540,7 +583,7 @@ class Session:
                 about=rejected.topic,
                 reason=rejected.flaw.words,
             )
-        self._reported_rejections = set_aside
+        self._reported_rejections = rejections
 
     def _request_snapshot(self, reason: str, *, elected: bool = False) -> contract.ToMaster:
         """Return a request for a snapshot, to be sent to the master in place of decisions.

@@ -1,17 +1,22 @@
 """The session protocol, over a real gRPC channel to a real service."""
 
+import asyncio
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
+from structlog.testing import capture_logs
 
 from allocator.contract import VERSION
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
+from allocator.service.masters.session import Session, SessionStatistics
 from frameworks.harness.ports import free_port
-from tests.cluster.master_side import SECOND, agent_call, framework_info, resources
+from tests.cluster.master_side import SECOND, MasterSide, agent_call, framework_info, resources
+from tests.counted import counted
 from tests.forks import longshare
 from tests.service.served import Service, Stream, hello, service, wait_for
 
@@ -341,3 +346,54 @@ def test_the_same_log_gives_the_same_decisions_bit_for_bit_in_another_process(
             stream.close()
     assert decided[0] == decided[1]
     assert sum(map(bool, decided[0])) > 20
+
+
+def with_invalid_frameworks(number: int) -> tuple[MasterSide, Session]:
+    """Return a cluster with one valid framework and many invalid ones, and its master's session."""
+    master = MasterSide()
+    calls = [
+        contract.AddFramework(framework_id=f"x{n}", info=framework_info(f"x{n}", "a/../b"))
+        for n in range(number)
+    ]
+    master.send(AGENT, *calls, FRAMEWORK)
+    masters: Any = None  # reports need no other session
+
+    async def opened() -> Session:
+        return Session(master.engine, SessionStatistics(), masters)
+
+    return master, asyncio.run(opened())
+
+
+@pytest.mark.interpreted
+def test_a_tick_costs_the_same_however_many_frameworks_are_invalid() -> None:
+    def cost(number: int) -> int:
+        _, session = with_invalid_frameworks(number - 1)
+        for _ in range(8):
+            session._report_misfits()
+            session._newly_refused()
+        return counted(session._report_misfits) + counted(session._newly_refused)
+
+    cost(1)  # fills the caches
+    assert cost(1600) < cost(400) + 20
+
+
+def test_each_invalid_framework_is_logged_once_and_reported_to_the_master_once() -> None:
+    master, session = with_invalid_frameworks(500)
+
+    def logged_and_reported(ticks: int) -> tuple[list[str], list[str]]:
+        reported = []
+        with capture_logs() as logs:
+            for _ in range(ticks):
+                session._report_misfits()
+                reported += [refused.framework_id for refused in session._newly_refused()]
+        assert {line["event"] for line in logs} <= {"framework does not fit"}
+        return sorted(line["framework"] for line in logs), reported
+
+    names = sorted(f"x{n}" for n in range(500))
+    assert logged_and_reported(3) == (names, names)
+    assert logged_and_reported(6) == ([], [])
+    master.send(contract.RemoveFramework(framework_id="x7"))
+    assert logged_and_reported(3) == ([], [])
+    again = contract.AddFramework(framework_id="x7", info=framework_info("x7", "..", "b"))
+    master.send(again)
+    assert logged_and_reported(3) == (["x7"], ["x7"])
