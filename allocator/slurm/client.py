@@ -128,7 +128,7 @@ class SlurmClient:
         if not cluster:
             raise ShapeError("scontrol show config: the setting ClusterName is missing")
         columns = ",".join(ASSOCIATION_COLUMNS)
-        show = ("sacctmgr", "--parsable2", "--noheader", "show", "associations")
+        show = ("sacctmgr", "--noheader", "show", "associations", "wopl")
         return self._run(*show, f"cluster={cluster}", f"format={columns}")
 
     def accounting(self, since: float) -> str:

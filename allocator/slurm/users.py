@@ -1,10 +1,9 @@
 """Users: which names of a job lead to the user that its resources count for."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from allocator.slurm.rows import (
     RejectedRecords,
@@ -19,14 +18,19 @@ from allocator.slurm.timelines import UserPath
 UserKey: TypeAlias = Literal["user", "account", "tree"]
 NO_ACCOUNT = "(no account)"
 """The account of jobs without an account, as in a Slurm without slurmdbd."""
-ASSOCIATION_COLUMNS = ("share", "user", "account", "id", "parentname")
-"""Columns of `sacctmgr show associations`, in the order in which `read_associations` needs them.
+ASSOCIATION_COLUMNS = (
+    *("id%12", "parentid%12", "share%12"),
+    *("user%-256", "account%-256", "account%256"),
+)
+"""Columns of `sacctmgr show associations`, with their widths in bytes.
 
-sacctmgr has no other separator than a bar. The number (`id`) shows where the account ends.
+sacctmgr prints names unchanged, and has no separator that a name cannot have. In columns of fixed
+widths, no name can change another row. The second column of the account shows whether the account
+ends with blanks.
 """
-_ROW = re.compile(r"(\w+)\|([^|]*)\|")
-_NUMBER = re.compile(r"\|(\d+)(?=\|)")
-_LONGEST_ROW = 4096
+_WIDTHS = [abs(int(column.partition("%")[2])) for column in ASSOCIATION_COLUMNS]
+_ROW_BYTES = sum(_WIDTHS) + len(_WIDTHS) + 1
+"""Length of a row: a blank follows each column, then a line break."""
 _MOST_LEVELS = 15
 """Maximum number of accounts in a path. Below, accounts between are left out: an account then has
 its own name below the first 14 accounts from the top."""
@@ -115,31 +119,47 @@ def _unreserved(name: str) -> str:
     return name
 
 
+class _Association(NamedTuple):
+    """A row of `sacctmgr show associations`."""
+
+    number: str
+    parent: str
+    """Number of the association of the account above; `0` if there is none."""
+    share: str
+    user: str
+    """Empty for an account itself."""
+    account: str
+
+
 def read_associations(text: str, rejected: RejectedRecords | None = None) -> Associations:
-    """Read the output of `sacctmgr --parsable2 --noheader show associations`.
+    """Read the output of `sacctmgr --noheader show associations`.
 
     An association with the shares `parent` shares with its siblings above; it counts with weight 1.
     The shares of a user's associations below one account, for several partitions, are added.
 
     Args:
-        text: Rows with the columns `ASSOCIATION_COLUMNS`, separated by bars.
+        text: Rows with the columns `ASSOCIATION_COLUMNS`. `surrogateescape` has decoded the text.
         rejected: Counts unreadable associations.
 
     Raises:
-        ShapeError: No row can be read; the message shows the first row.
+        ShapeError: The rows have another form, or none of them can be read.
     """
     parents: dict[str, str] = {}
     shares: dict[tuple[str, str], float] = {}
     rows, errors = _association_rows(text)
-    for share, user, account, parent in rows:
+    accounts = {row.number: row.account for row in rows if not row.user}
+    for _, parent, share, user, account in rows:
         if account == "root" and not user:
             continue
-        if not user and parent not in {"", "root"}:
-            parents[account] = parent
+        where = f"sacctmgr, {account}/{user}"
+        if parent not in accounts:
+            errors.append(ShapeError(f"{where}: the account above, {parent}, is missing"))
+            continue
+        if not user and accounts[parent] != "root":
+            parents[account] = accounts[parent]
         if share.isdecimal() and int(share):
             shares[account, user] = shares.get((account, user), 0.0) + float(share)
         elif share not in {"parent", "0"}:
-            where = f"sacctmgr, {account}/{user}"
             errors.append(ShapeError(f"{where}: the share {share!r} is not a number"))
     if errors and not shares:
         raise errors[0]
@@ -149,34 +169,53 @@ def read_associations(text: str, rejected: RejectedRecords | None = None) -> Ass
     return Associations(parents, shares)
 
 
-def _association_rows(text: str) -> tuple[list[tuple[str, str, str, str]], list[ShapeError]]:
-    """Return the share, user, account and parent of each row, and errors of the other rows."""
-    by_number: dict[str, list[tuple[str, str, str, str]]] = {}
-    errors = []
-    row = ""
-    for line in text.split("\n"):
-        row = f"{row}\n{line}" if row else line
-        match = _ROW.match(row)
-        numbers = [] if match is None else list(_NUMBER.finditer(row, match.end()))
-        if match is not None and not numbers and len(row) < _LONGEST_ROW:
-            continue  # the account has a line break
-        if match is not None and len(numbers) == 1:
-            account, parent = row[match.end() : numbers[0].start()], row[numbers[0].end() + 1 :]
-            names = plain_name(match[2]), plain_name(account), plain_name(parent)
-            by_number.setdefault(numbers[0][1], []).append((match[1], *names))
-        elif row:
+def _association_rows(text: str) -> tuple[list[_Association], list[ShapeError]]:
+    """Return all rows with readable names, and an error for each of the other rows.
+
+    Raises:
+        ShapeError: The output is no list of such rows.
+    """
+    printed = text.encode(errors="surrogateescape")
+    numbers = set[str]()
+    rows, errors = [], []
+    for begin in range(0, len(printed), _ROW_BYTES):
+        row = printed[begin : begin + _ROW_BYTES]
+        columns, at = [], 0
+        for width in _WIDTHS:
+            columns.append(row[at : at + width])
+            at += width + 1
+        number, parent, share, user = (
+            column.strip(b" ").decode(errors="surrogateescape") for column in columns[:4]
+        )
+        is_whole = len(row) == _ROW_BYTES and row.endswith(b" \n")
+        if not is_whole or not number.isdecimal() or not parent.isdecimal() or number in numbers:
             expected = ", ".join(ASSOCIATION_COLUMNS)
-            errors.append(ShapeError(f"sacctmgr printed no columns {expected}: {excerpt(row)}"))
-        row = ""
-    if row:
-        errors.append(ShapeError(f"sacctmgr printed a row without an end: {excerpt(row)}"))
-    rows = []
-    for number, same in by_number.items():
-        if len(same) == 1:
-            rows += same
+            shown = excerpt(row.decode(errors="surrogateescape"))
+            raise ShapeError(f"sacctmgr printed no columns {expected}: {shown}")
+        numbers.add(number)
+        account = _unpadded(columns[4], columns[5])
+        if account is None or len(user) >= _WIDTHS[3]:
+            shown = excerpt(columns[4].decode(errors="surrogateescape"))
+            errors.append(ShapeError(f"sacctmgr cut names of association {number}: {shown}"))
         else:
-            errors.append(ShapeError(f"sacctmgr printed several rows of association {number}"))
+            rows.append(_Association(number, parent, share, plain_name(user), plain_name(account)))
     return rows, errors
+
+
+def _unpadded(left: bytes, right: bytes) -> str | None:
+    """Return a name without the blanks of its column; None if the column cut the name.
+
+    Args:
+        left: The name with blanks behind it.
+        right: The name with blanks before it, as long as `left`.
+    """
+    own = len(left) - len(left.lstrip(b" "))
+    length = len(left) + own - (len(right) - len(right.lstrip(b" ")))
+    if own == len(left):
+        return ""
+    if length >= len(left) or left[:length] != right[len(right) - length :]:
+        return None
+    return left[:length].decode(errors="surrogateescape")
 
 
 def user_path(user: str, account: str, key: UserKey, associations: Associations) -> UserPath:

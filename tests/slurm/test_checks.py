@@ -1,6 +1,6 @@
 """Each setting that keeps Slurm from following the order is found."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import pytest
 
@@ -77,16 +77,44 @@ def test_partitions_of_different_tiers_are_told() -> None:
 
 
 def rows(text: str) -> str:
-    """Return rows of account, user, parent and share as sacctmgr prints them, with numbers."""
+    """Return rows as sacctmgr prints them.
+
+    Args:
+        text: For each association a line: account, user, account above, and share.
+    """
     split = [row.split("|") for row in text.splitlines()]
-    return "".join(
-        f"{share}|{user}|{account}|{number}|{parent}\n"
-        for number, (account, user, parent, share) in enumerate(split)
+    return association_rows(
+        [(account, user, above, share) for account, user, above, share in split]
     )
 
 
+def association_rows(rows: Iterable[tuple[str, str, str, str]]) -> str:
+    """Return rows as sacctmgr prints them, of accounts, users, accounts above, and shares.
+
+    An association of `root` precedes them. A user's association is below its account.
+    """
+    associations = [("root", "", "", "1"), *rows]
+    numbers = {
+        account: number for number, (account, user, _, _) in enumerate(associations, 1) if not user
+    }
+    printed = b""
+    for number, (account, user, above, share) in enumerate(associations, 1):
+        parent = numbers.get(account if user else above, 99 if above else 0)
+        for value, width in (
+            *((str(number), 12), (str(parent), 12), (share, 12)),
+            *((user, -256), (account, -256), (account, 256)),
+        ):
+            name = value.encode(errors="surrogateescape")
+            if len(name) > abs(width):
+                name = name[: abs(width) - 1] + b"+"
+            padding = b" " * (abs(width) - len(name))
+            printed += (padding + name if width > 0 else name + padding) + b" "
+        printed += b"\n"
+    return printed.decode(errors="surrogateescape")
+
+
 def test_associations_form_a_tree_with_shares() -> None:
-    text = "root|||1\nroot|root||1\nphys||root|3\nlab||phys|2\nlab|ann||5\n"
+    text = "root|root||1\nphys||root|3\nlab||phys|2\nlab|ann||5\n"
     tree = read_associations(rows(text))
     assert tree.path("lab") == ("phys", "lab")
     assert tree.weights("tree") == {
