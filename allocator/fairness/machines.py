@@ -188,9 +188,10 @@ class _Group:
         """
         if len(self._task_counts) > len(self._classes):
             self._task_counts.clear()
-        amounts = dict(kind)
-        for needs in self._task_counts:
-            self._task_counts[needs] += change * _whole_tasks(amounts, needs)
+        if self._task_counts:
+            amounts = dict(kind)
+            for needs in self._task_counts:
+                self._task_counts[needs] += change * _whole_tasks(amounts, needs)
 
     def fit(self, demand: Quantities) -> int:
         """Return how many whole tasks with this demand fit on the machines of this set; cached."""

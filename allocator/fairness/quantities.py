@@ -1,7 +1,7 @@
 """Fixed-point resource vectors: name → thousandths, as Mesos counts scalars."""
 
 import math
-from collections.abc import ItemsView, Iterable, Iterator, Mapping
+from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping
 
 from typing_extensions import override
 
@@ -103,6 +103,10 @@ class Quantities(Mapping[str, int]):
 
     def __len__(self) -> int:
         return len(self._milli)
+
+    @override
+    def keys(self) -> KeysView[str]:
+        return self._milli.keys()  # two inherited views compare name by name, in Python
 
     @override
     def items(self) -> ItemsView[str, int]:

@@ -55,14 +55,13 @@ class Host:
         Mesos does not send an agent's address to the allocator. The address is known if the host
         name is an address, or if the agent has the text attribute `ip`.
         """
-        hostname = readable(info.hostname)
-        texts = [hostname]
-        texts += [a.text.value for a in info.attributes if a.name == _ADDRESS_ATTRIBUTE]
-        addresses = (_address(text) for text in texts if is_text(text))
+        hostname, attributes = readable(info.hostname), tuple(info.attributes)
+        texts = [hostname, *(a.text.value for a in attributes if a.name == _ADDRESS_ATTRIBUTE)]
+        addresses = [_address(text) for text in texts if is_text(text)]
         return cls(
             name=hostname.lower(),
             addresses=tuple(address for address in addresses if address is not None),
-            attributes=tuple(info.attributes),
+            attributes=attributes,
         )
 
 
