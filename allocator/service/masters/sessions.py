@@ -1,7 +1,6 @@
 """The gRPC service for Mesos masters: all connected masters, of which only the leader is served."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import suppress
 
 import grpc
 import structlog
@@ -303,10 +302,12 @@ def _parser(
     """
 
     def parse(data: bytes) -> contract.FromMaster | PendingMessage:
-        if len(data) <= wire.MAX_STEP_BYTES:
-            with suppress(wire.WireError):  # the session parses again, and reports it
-                return wire.parse(data, most_parts, limits)
-        return wire.parse_in_steps(data, most_parts, limits)
+        if len(data) > wire.MAX_STEP_BYTES:
+            return wire.parse_in_steps(data, most_parts, limits)
+        try:
+            return wire.parse(data, most_parts, limits)
+        except wire.WireError:  # the session parses again, and reports it
+            return wire.parse_in_steps(data, most_parts, limits)
 
     return parse
 
