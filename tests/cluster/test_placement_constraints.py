@@ -2,6 +2,9 @@
 
 import ipaddress
 from fnmatch import fnmatchcase
+from itertools import product
+from string import ascii_lowercase, digits
+from sys import getsizeof
 
 import pytest
 from hypothesis import given
@@ -16,6 +19,7 @@ from allocator.cluster.agents.placement_constraints import (
 )
 from allocator.cluster.input.limits import Limits
 from allocator.contract import mesos_pb2 as mesos
+from tests.counted import counted
 
 
 def attribute(name: str, value: str) -> mesos.Attribute:
@@ -164,10 +168,9 @@ def test_an_unreadable_label_admits_no_agent_and_is_reported(label: str, text: s
 
 @pytest.mark.parametrize("brackets", ["[" * 255, "[!]" * 80 + "[" * 10, "a[1-3]" + "[" * 100])
 def test_a_glob_with_an_unclosed_bracket_matches_the_bracket_itself(brackets: str) -> None:
-    ours = Hosts((brackets,))._globs
-    assert ours is not None
+    hosts = Hosts((brackets,))
     for name in (brackets, brackets[:-1], "a1" + "[" * 100, "a[1-3]" + "[" * 100):
-        assert bool(ours.match(name)) == fnmatchcase(name, brackets)
+        assert (host(name) in hosts) == fnmatchcase(name, brackets)
 
 
 @pytest.mark.parametrize(
@@ -206,3 +209,130 @@ def test_a_host_name_and_a_list_of_hosts_may_be_as_long_as_their_limits() -> Non
         Hosts.parse("x" * 256)
     text = ";".join(f"rack:{number}" for number in range(32))
     assert not parse_constraint(labels(attributes=text), Limits()).unreadable
+
+
+_ITEMS = st.one_of(
+    st.from_regex(r"[a-cA-C]{1,3}(-[0-9]{1,2})?", fullmatch=True),
+    st.sampled_from(["é", "日本", "x" * 255, "1.2.3.999", "*", "a*", "?b*", "*-[1-3]", "[!a]*"]),
+    st.sampled_from(["10.0.0.1", "10.0.0.0/30", "10.0.0.2-10.0.0.9", "fd00::/126", "::a00:1"]),
+)
+_HOSTNAMES = st.one_of(
+    _ITEMS.filter(lambda item: not set(item) & set("*?[/")),
+    st.sampled_from(["10.0.0.3", "10.0.0.9", "10.0.0.10", "fd00::3", "fd00::4", ",", "a,b"]),
+)
+
+
+def lists_host(items: list[str], hostname: str) -> bool:
+    """Return whether a list contains a host, by a comparison with each item."""
+    address = parsed(hostname)
+    for item in items:
+        first, dash, last = item.partition("-")
+        begin, end = parsed(first), parsed(last if dash else first)
+        if "/" in item:
+            matched = address is not None and address in ipaddress.ip_network(item)
+        elif begin is None or end is None:
+            matched = fnmatchcase(hostname.lower(), item.lower())
+        else:
+            same_kind = address is not None and address.version == begin.version
+            matched = same_kind and int(begin) <= int(address or 0) <= int(end)
+        if matched:
+            return True
+    return False
+
+
+def parsed(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """Return an address; None if the text is no address."""
+    try:
+        return ipaddress.ip_address(text)
+    except ValueError:
+        return None
+
+
+@given(items=st.lists(_ITEMS, max_size=150), hostnames=st.lists(_HOSTNAMES, max_size=20))
+def test_a_list_contains_the_same_hosts_as_its_single_items(
+    items: list[str], hostnames: list[str]
+) -> None:
+    hosts = Hosts(tuple(items))
+    for hostname in hostnames:
+        assert (host(hostname) in hosts) == lists_host(items, hostname)
+    assert Hosts(hosts.items) == hosts
+    assert hash(Hosts(hosts.items)) == hash(hosts)
+    assert bool(hosts) == bool(items)
+
+
+def test_every_name_of_a_long_list_and_no_other_name_is_in_it() -> None:
+    names = [f"{'n' * (number % 50)}{number}" for number in range(0, 9000, 2)]
+    hosts = Hosts(tuple(names))
+    assert all(host(f"n{name}"[1:]) in hosts for name in names)
+    assert not any(host(f"{'n' * (number % 50)}{number}") in hosts for number in range(1, 9000, 2))
+    assert not any(host(name) in hosts for name in ("", ",", "0,", "zzz"))
+
+
+def has_value(attribute: mesos.Attribute, value: str) -> bool:
+    """Return whether an attribute has a required value, by reading the attribute's message."""
+    if attribute.type == mesos.Value.TEXT:
+        return attribute.text.value == value
+    if attribute.type == mesos.Value.SET:
+        return value in attribute.set.item
+    try:
+        number = float(value)
+    except ValueError:
+        return False
+    if attribute.type == mesos.Value.SCALAR:
+        return attribute.scalar.value == number
+    return any(r.begin <= number <= r.end for r in attribute.ranges.range)
+
+
+_VALUES = st.sampled_from(["1", "1.0", "2", "a", "1.5", "nan", "inf", "-1", "1e0", "7"])
+_GIVEN = st.sampled_from(["1", "1.5", "a", "{1,a,b,c,d,e}", "{2}", "[1-3]", "[2-9]", "nan", "inf"])
+
+
+@given(
+    attributes=st.lists(st.tuples(st.sampled_from("xyz"), _GIVEN), max_size=6),
+    wanted=st.lists(st.tuples(st.sampled_from("xyz"), _VALUES), max_size=4),
+)
+def test_attributes_meet_the_same_conditions_as_their_messages(
+    attributes: list[tuple[str, str]], wanted: list[tuple[str, str]]
+) -> None:
+    messages = [attribute(name, value) for name, value in attributes]
+    agent = Host.of(mesos.SlaveInfo(hostname="h", attributes=messages))
+    expected = all(
+        any(message.name == name and has_value(message, value) for message in messages)
+        for name, value in wanted
+    )
+    text = ";".join(f"{name}:{value}" for name, value in wanted)
+    assert parse_constraint(labels(attributes=text), Limits()).admits(agent) == expected
+
+
+def test_a_repeated_attribute_costs_one_evaluation() -> None:
+    def cost(number: int) -> int:
+        text = ";".join(["disk:ssd"] * number)
+        constraint, agent = (
+            parse_constraint(labels(attributes=text), Limits()),
+            host("h", disk="ssd"),
+        )
+        assert constraint.admits(agent)
+        return counted(lambda: constraint.admits(agent))
+
+    assert cost(32) == cost(1)
+
+
+def test_ranges_and_networks_of_a_list_cost_one_search() -> None:
+    def cost(number: int) -> int:
+        networks = ",".join(f"10.{second}.0.0/24" for second in range(number))
+        constraint, agent = parse_constraint(labels(blacklist=networks), Limits()), host("11.0.0.1")
+        assert constraint.admits(agent)
+        return counted(lambda: constraint.admits(agent))
+
+    assert cost(32) == cost(1)
+
+
+def test_a_long_list_takes_about_the_memory_of_its_text_and_has_a_short_description() -> None:
+    names = map("".join, product(ascii_lowercase, ascii_lowercase, ascii_lowercase + digits))
+    text = ",".join(names)[:65535].rpartition(",")[0]
+    hosts = parse_constraint(labels(whitelist=text), Limits()).whitelist
+    parts = [hosts._begins, hosts._blocks, *hosts._begins, *hosts._blocks]
+    assert sum(map(getsizeof, parts)) < 1.5 * len(text)
+    assert str(hosts).startswith("aa0, aa1, ")
+    assert str(hosts).endswith(f"… ({text.count(',') + 1} items)")
+    assert len(str(hosts)) < 330

@@ -2,10 +2,12 @@
 
 import ipaddress
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import InitVar, dataclass, field
+from bisect import bisect_right
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from fnmatch import translate
-from typing import TypeAlias
+from itertools import chain, starmap
+from typing import Final, TypeAlias
 
 from allocator.cluster.input.limits import Limits
 from allocator.cluster.input.text import is_text, readable
@@ -32,9 +34,50 @@ _OCTET = "(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
 _IPV4 = re.compile(rf"{_OCTET}(?:\.{_OCTET}){{3}}")
 _WILDCARDS = 8
 """Maximum number of wildcards in a list of hosts, as a multiple of `limits.patterns`."""
-
-
+_FEW_TEXTS = 4
+"""Number of an attribute's texts up to which they are a tuple, which is smaller than a set."""
+_BLOCK = 256
+"""Mean number of characters of the names in one block of a list, without commas."""
+_SHOWN = 8
+"""Maximum number of blocks of a list that are shown."""
 _PATTERNS = "globs, ranges and networks (limits.patterns)"
+
+
+@dataclass(frozen=True, slots=True)
+class _Values:
+    """The values of all of an agent's attributes of one name."""
+
+    texts: Collection[str]
+    """Text values and the items of sets."""
+    ranges: tuple[tuple[float, float], ...]
+    """First and last number of each range; a scalar is a range of one number."""
+
+    @classmethod
+    def of(cls, attributes: Iterable[mesos.Attribute]) -> "_Values":
+        """Return the values of attributes of one name."""
+        texts, ranges = list[str](), list[tuple[float, float]]()
+        for attribute in attributes:
+            if attribute.type == mesos.Value.TEXT:
+                texts.append(attribute.text.value)
+            elif attribute.type == mesos.Value.SET:
+                texts += attribute.set.item
+            elif attribute.type == mesos.Value.SCALAR:
+                ranges.append((attribute.scalar.value, attribute.scalar.value))
+            else:
+                ranges += [(each.begin, each.end) for each in attribute.ranges.range]
+        return cls(frozenset(texts) if len(texts) > _FEW_TEXTS else tuple(texts), tuple(ranges))
+
+    def contain(self, value: str) -> bool:
+        """Return whether a required value is one of the texts, or a number in one of the ranges."""
+        if value in self.texts:
+            return True
+        if not self.ranges:
+            return False
+        try:
+            number = float(value)
+        except ValueError:
+            return False
+        return any(first <= number <= last for first, last in self.ranges)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +86,12 @@ class Host:
 
     name: str
     """Host name in lower case."""
-    addresses: tuple[_Address, ...]
-    """IP addresses of the agent, as far as they are known."""
+    addresses: tuple[int, ...]
+    """IP addresses of the agent as numbers (`_number`), as far as they are known."""
     attributes: tuple[mesos.Attribute, ...]
     """Attributes of the agent."""
+    _values: dict[str, _Values] = field(init=False, default_factory=dict, compare=False)
+    """Values of the attributes by name; empty before the first call of `has`."""
 
     @classmethod
     def of(cls, info: mesos.SlaveInfo) -> "Host":
@@ -60,19 +105,29 @@ class Host:
         addresses = [_address(text) for text in texts if is_text(text)]
         return cls(
             name=hostname.lower(),
-            addresses=tuple(address for address in addresses if address is not None),
+            addresses=tuple(_number(address) for address in addresses if address is not None),
             attributes=attributes,
         )
 
+    def has(self, name: str, value: str) -> bool:
+        """Return whether an attribute of this name has a required value, or contains it."""
+        if not self._values and self.attributes:
+            by_name: dict[str, list[mesos.Attribute]] = {}
+            for attribute in self.attributes:
+                by_name.setdefault(attribute.name, []).append(attribute)
+            self._values.update((key, _Values.of(group)) for key, group in by_name.items())
+        values = self._values.get(name)
+        return values is not None and values.contain(value)
 
-@dataclass(frozen=True, slots=True)
+
 class Hosts:
     """A list of hosts: names, globs (`node-[1-9]*`), addresses, ranges (`A-B`) and CIDR networks.
 
-    `host in hosts` tests whether an item matches a host.
+    `host in hosts` tests whether an item matches a host. Two lists are equal if they have the same
+    items. A list takes about the memory of its text, because frameworks may have long lists.
 
     Args:
-        items: The items as written; two lists with the same items are equal.
+        items: The items. Upper and lower case are equal.
         most: Maximum number of globs, ranges and networks; None: without a limit.
 
     Raises:
@@ -80,18 +135,12 @@ class Hosts:
             The message names the item.
     """
 
-    items: tuple[str, ...]
-    most: InitVar[int | None] = None
-    patterns: int = field(init=False, compare=False, repr=False)
-    """The number of items that must be tried on each host: globs, ranges and networks."""
-    _names: frozenset[str] = field(init=False, compare=False, repr=False)
-    _globs: re.Pattern[str] | None = field(init=False, compare=False, repr=False)
-    """One pattern for all globs; None without globs."""
-    _ranges: tuple[tuple[_Address, _Address], ...] = field(init=False, compare=False, repr=False)
+    __slots__ = ("_begins", "_blocks", "_first", "_globs", "_last", "_others")
 
-    def __post_init__(self, most: int | None) -> None:
-        names, globs, ranges = set(), list[str](), []
-        for item in self.items:
+    def __init__(self, items: Iterable[str], most: int | None = None) -> None:
+        names, others, globs = set[str](), dict[str, None](), list[str]()
+        ranges = list[tuple[_Address, _Address]]()
+        for item in items:
             if _PLAIN_NAME.fullmatch(item):
                 names.add(item.lower())
                 continue
@@ -100,20 +149,34 @@ class Hosts:
             addresses = _range(item)
             if addresses is not None:
                 ranges.append(addresses)
+                others[item] = None
             elif not _NAME.fullmatch(item):
                 raise ValueError(
                     f"{item!r} is not a host name, glob, address, range of addresses or network"
                 )
             elif _WILDCARD.search(item):
-                globs.append(_glob(item.lower()))
+                globs.append(item.lower())
+                others[item] = None
             else:
                 names.add(item.lower())
             if most is not None:
                 at_most(most, len(globs) + len(ranges), _PATTERNS)
-        object.__setattr__(self, "_names", frozenset(names))
-        object.__setattr__(self, "_globs", re.compile("|".join(globs)) if globs else None)
-        object.__setattr__(self, "_ranges", tuple(ranges))
-        object.__setattr__(self, "patterns", len(globs) + len(ranges))
+        ordered = sorted(names)
+        count = max(1, _BLOCK * len(names) // max(1, sum(map(len, names))))
+        starts = range(0, len(ordered), count)
+        self._begins = tuple(ordered[start] for start in starts)
+        """The first name of each block, in ascending order."""
+        self._blocks = tuple(f",{','.join(ordered[start : start + count])}," for start in starts)
+        """The names in ascending order, in blocks, with a comma before and after each name."""
+        self._others = tuple(others)
+        """The other items as written, without repetitions."""
+        self._globs = re.compile("|".join(map(_glob, dict.fromkeys(globs)))) if globs else None
+        """One pattern for all globs; None without globs."""
+        merged = _merged((_number(first), _number(last)) for first, last in ranges)
+        self._first = tuple(first for first, _ in merged)
+        """First address of each range, in ascending order; ranges do not overlap."""
+        self._last = tuple(last for _, last in merged)
+        """Last address of each range, in the order of `_first`."""
 
     @classmethod
     def parse(cls, text: str, most: int | None = None) -> "Hosts":
@@ -126,30 +189,69 @@ class Hosts:
         Raises:
             ValueError: An item has an unknown form, or there are too many patterns.
         """
-        return cls(tuple(text.replace(",", " ").split()), most)
+        return cls(text.replace(",", " ").split(), most)
+
+    @property
+    def items(self) -> tuple[str, ...]:
+        """The names in ascending order and lower case, and the other items as written."""
+        return tuple(chain(self._listed(len(self._blocks)), self._others))
+
+    def _listed(self, blocks: int) -> Iterator[str]:
+        """Return the names in the first blocks."""
+        return chain.from_iterable(block[1:-1].split(",") for block in self._blocks[:blocks])
 
     def __contains__(self, host: Host) -> bool:
         """Return whether an item matches the host's name or one of its addresses."""
-        return (
-            host.name in self._names
-            or (self._globs is not None and self._globs.match(host.name) is not None)
-            or any(_between(address, r) for r in self._ranges for address in host.addresses)
+        name = host.name
+        if self._blocks:
+            block = bisect_right(self._begins, name) - 1
+            if block >= 0 and f",{name}," in self._blocks[block]:
+                return True
+        return (self._globs is not None and self._globs.match(name) is not None) or (
+            bool(self._first) and any(map(self._has_address, host.addresses))
         )
 
+    def _has_address(self, address: int) -> bool:
+        """Return whether an address is in one of the ranges and networks."""
+        place = bisect_right(self._first, address) - 1
+        return place >= 0 and address <= self._last[place]
+
     def __bool__(self) -> bool:
-        return bool(self.items)
+        return bool(self._blocks or self._others)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Hosts):
+            return NotImplemented
+        return (self._blocks, self._others) == (other._blocks, other._others)
+
+    def __hash__(self) -> int:
+        return hash((self._blocks, self._others))
+
+    def __repr__(self) -> str:
+        return f"Hosts({self.items!r})"
 
     def __str__(self) -> str:
-        return ", ".join(self.items)
+        """Return the items; of a long list, the first items and the number of all."""
+        text = ", ".join(chain(self._listed(_SHOWN), self._others))
+        short = shortened(text)
+        if short == text and len(self._blocks) <= _SHOWN:
+            return text
+        number = sum(block.count(",") - 1 for block in self._blocks) + len(self._others)
+        return f"{short} ({number} items)"
+
+
+def _no_hosts() -> Hosts:
+    """Return the empty list, which is one object."""
+    return _NO_HOSTS
 
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
     """A placement constraint; an agent must meet every part. An empty part admits all agents."""
 
-    whitelist: Hosts = Hosts(())
+    whitelist: Hosts = field(default_factory=_no_hosts)
     """Hosts on which tasks may run; empty: all hosts."""
-    blacklist: Hosts = Hosts(())
+    blacklist: Hosts = field(default_factory=_no_hosts)
     """Hosts on which tasks may not run."""
     attributes: tuple[tuple[str, str], ...] = ()
     """Names and values of attributes; the agent must have all of them."""
@@ -165,7 +267,7 @@ class Constraint:
             not self.unreadable
             and (not self.whitelist or host in self.whitelist)
             and host not in self.blacklist
-            and all(_has(host, name, value) for name, value in self.attributes)
+            and all(starmap(host.has, self.attributes))
         )
 
     def __str__(self) -> str:
@@ -211,7 +313,7 @@ def parse_constraint(texts: Mapping[str | bytes, str | bytes], limits: Limits) -
         text = label_text(texts.get(key, ""), limits)
         items = [item for item in text.split(";") if item and not item.isspace()]
         at_most(limits.attributes, len(items), "attributes (limits.attributes)")
-        attributes = parse_attributes(items)
+        attributes = tuple(dict.fromkeys(parse_attributes(items)))
     except ValueError as error:
         return Constraint(unreadable=shortened(f"label {key}: {error}"))
     return Constraint(whitelist, blacklist, attributes)
@@ -246,6 +348,8 @@ def at_most(limit: int, number: int, unit: str) -> None:
 
 def _parse_hosts(value: str | bytes, limits: Limits) -> Hosts:
     text = label_text(value, limits)
+    if not text:
+        return _NO_HOSTS
     if limits.entries:
         wildcards = sum(map(text.count, "*?["))
         at_most(_WILDCARDS * limits.patterns, wildcards, "wildcards (limits.patterns)")
@@ -265,28 +369,6 @@ def _glob(item: str) -> str:
     """
     head, closing, tail = item.rpartition("]")
     return translate(head + closing + tail.replace("[", "[[]"))
-
-
-def _has(host: Host, name: str, value: str) -> bool:
-    return any(a.name == name and _equals(a, value) for a in host.attributes)
-
-
-def _equals(attribute: mesos.Attribute, value: str) -> bool:
-    """Return whether an agent's attribute has a required value.
-
-    The value must equal a scalar or text attribute, or be contained in a set or in ranges.
-    """
-    if attribute.type == mesos.Value.TEXT:
-        return attribute.text.value == value
-    if attribute.type == mesos.Value.SET:
-        return value in attribute.set.item
-    try:
-        number = float(value)
-    except ValueError:
-        return False
-    if attribute.type == mesos.Value.SCALAR:
-        return attribute.scalar.value == number
-    return any(r.begin <= number <= r.end for r in attribute.ranges.range)
 
 
 def _address(text: str) -> _Address | None:
@@ -322,6 +404,20 @@ def _range(item: str) -> tuple[_Address, _Address] | None:
     return first, last
 
 
-def _between(address: _Address, limits: tuple[_Address, _Address]) -> bool:
-    first, last = limits
-    return address.version == first.version and int(first) <= int(address) <= int(last)
+def _number(address: _Address) -> int:
+    """Return an address as a number; the numbers of IPv6 follow the numbers of IPv4."""
+    return int(address) + (2**32 if address.version == 6 else 0)
+
+
+def _merged(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return ranges in ascending order, with overlapping ranges merged."""
+    merged: list[tuple[int, int]] = []
+    for first, last in sorted(ranges):
+        if merged and first <= merged[-1][1]:
+            merged[-1] = merged[-1][0], max(merged[-1][1], last)
+        else:
+            merged.append((first, last))
+    return merged
+
+
+_NO_HOSTS: Final = Hosts(())
