@@ -336,3 +336,26 @@ def test_a_long_list_takes_about_the_memory_of_its_text_and_has_a_short_descript
     assert str(hosts).startswith("aa0, aa1, ")
     assert str(hosts).endswith(f"… ({text.count(',') + 1} items)")
     assert len(str(hosts)) < 330
+
+
+@given(
+    globs=st.lists(st.text("ab-[]!*?", min_size=1, max_size=7), min_size=5, max_size=12),
+    names=st.lists(st.text("ab-[]!", max_size=7), max_size=10),
+)
+def test_many_globs_match_the_same_names_as_single_globs(
+    globs: list[str], names: list[str]
+) -> None:
+    hosts = Hosts((*globs, *(f"{n}*z" for n in range(5))))
+    for name in names:
+        assert (host(name) in hosts) == any(fnmatchcase(name, glob) for glob in globs)
+
+
+def test_many_globs_cost_a_name_no_more_than_its_length() -> None:
+    def cost(number: int) -> int:
+        globs = ",".join(f"*e*e*e*e*e*e*e*1{place}" for place in range(number))
+        constraint = parse_constraint(labels(blacklist=globs), Limits(entries=1000))
+        agent = host("node-00123.cluster.example.org")
+        assert constraint.admits(agent)
+        return counted(lambda: constraint.admits(agent))
+
+    assert cost(31) == cost(8) < 12

@@ -5,7 +5,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from fnmatch import translate
+from fnmatch import fnmatchcase, translate
 from itertools import chain, starmap
 from typing import Final, TypeAlias
 
@@ -30,12 +30,16 @@ _NAME = re.compile(r"[\w.*?\[\]!-]+")
 _PLAIN_NAME = re.compile(rf"[A-Za-z][\w.-]{{0,{LONGEST_NAME - 1}}}")
 """A name that is neither a glob nor an address: most items of a list of hosts."""
 _WILDCARD = re.compile(r"[*?\[]")
+_PART = re.compile(r"\[(?>!?\]?[^\]]*)\]|.")
+"""A part of a glob that matches one character, or `*`; a `[` without its end is a literal."""
 _OCTET = "(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
 _IPV4 = re.compile(rf"{_OCTET}(?:\.{_OCTET}){{3}}")
 _WILDCARDS = 8
 """Maximum number of wildcards in a list of hosts, as a multiple of `limits.patterns`."""
 _FEW_TEXTS = 4
 """Number of an attribute's texts up to which they are a tuple, which is smaller than a set."""
+_FEW_GLOBS = 4
+"""Number of globs in a list up to which they are one regular expression."""
 _BLOCK = 256
 """Mean number of characters of the names in one block of a list, without commas."""
 _SHOWN = 8
@@ -120,6 +124,59 @@ class Host:
         return values is not None and values.contain(value)
 
 
+class _Globs:
+    """A matcher of many globs, which compares a name with all of them at once.
+
+    The state is a set of positions in the globs, kept as an integer (Navarro and Raffinot, Flexible
+    Pattern Matching in Strings, §4). A character of a name costs a few operations on integers.
+
+    Args:
+        globs: Globs in lower case.
+    """
+
+    def __init__(self, globs: Iterable[str]) -> None:
+        self._begin = self._repeated = self._end = self._any = 0
+        self._letters: dict[str, int] = {}
+        """Positions that a character reaches by a literal."""
+        self._classes: dict[str, int] = {}
+        """Positions that a character reaches if it is in a class such as `[a-z]`."""
+        self._reached: dict[str, int] = {}
+        """All positions that a character reaches, for characters of earlier names."""
+        position = 1
+        for glob in globs:
+            self._begin |= position
+            for part in _PART.findall(glob):
+                if part == "*":
+                    self._repeated |= position
+                    continue
+                position <<= 1
+                if part == "?":
+                    self._any |= position
+                else:
+                    table = self._letters if len(part) == 1 else self._classes
+                    table[part] = table.get(part, 0) | position
+            self._end |= position
+            position <<= 1
+
+    def match(self, name: str) -> bool:
+        """Return whether a name matches one of the globs."""
+        state, repeated, reached = self._begin, self._repeated, self._reached
+        for character in name:
+            if character not in reached:
+                reached[character] = self._positions(character)
+            state = state << 1 & reached[character] | state & repeated
+            if not state:
+                return False
+        return bool(state & self._end)
+
+    def _positions(self, character: str) -> int:
+        positions = self._letters.get(character, 0) | self._any
+        for part, reached in self._classes.items():
+            if fnmatchcase(character, part):
+                positions |= reached
+        return positions
+
+
 class Hosts:
     """A list of hosts: names, globs (`node-[1-9]*`), addresses, ranges (`A-B`) and CIDR networks.
 
@@ -170,8 +227,8 @@ class Hosts:
         """The names in ascending order, in blocks, with a comma before and after each name."""
         self._others = tuple(others)
         """The other items as written, without repetitions."""
-        self._globs = re.compile("|".join(map(_glob, dict.fromkeys(globs)))) if globs else None
-        """One pattern for all globs; None without globs."""
+        self._globs = _matcher(globs) if globs else None
+        """Matches all globs; None without globs."""
         merged = _merged((_number(first), _number(last)) for first, last in ranges)
         self._first = tuple(first for first, _ in merged)
         """First address of each range, in ascending order; ranges do not overlap."""
@@ -207,7 +264,7 @@ class Hosts:
             block = bisect_right(self._begins, name) - 1
             if block >= 0 and f",{name}," in self._blocks[block]:
                 return True
-        return (self._globs is not None and self._globs.match(name) is not None) or (
+        return (self._globs is not None and bool(self._globs.match(name))) or (
             bool(self._first) and any(map(self._has_address, host.addresses))
         )
 
@@ -359,6 +416,14 @@ def _parse_hosts(value: str | bytes, limits: Limits) -> Hosts:
 def has_open_bracket(item: str) -> bool:
     """Return whether a glob has a `[` that no `]` follows. Such a glob matches almost no host."""
     return "[" in item.rpartition("]")[2]
+
+
+def _matcher(globs: Iterable[str]) -> "re.Pattern[str] | _Globs":
+    """Return a matcher of globs; a regular expression is faster only for a few."""
+    different = list(dict.fromkeys(globs))
+    if len(different) > _FEW_GLOBS:
+        return _Globs(different)
+    return re.compile("|".join(map(_glob, different)))
 
 
 def _glob(item: str) -> str:
