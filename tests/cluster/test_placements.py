@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from sys import getsizeof
 
 import pytest
 from hypothesis import given
@@ -183,6 +184,10 @@ def test_incremental_matching_equals_complete_matching(
             may_use = placements.may_use(name)
             assert (may_use is None or may_use(agent)) == allowed
         assert placements.number(name) == sum(placements.admits(name, agent) for agent in hosts)
+        eligible = placements.eligible_agents(name)
+        assert eligible is None or {*eligible} == {
+            agent for agent in hosts if placements.admits(name, agent)
+        }
 
 
 def test_matching_costs_nothing_for_a_known_constraint_and_a_known_agent() -> None:
@@ -227,3 +232,22 @@ def test_adding_an_agent_returns_whether_the_agent_is_new_or_has_changed() -> No
     assert placements.put_agent("s1", Host("h1", (), ()))
     assert not placements.put_agent("s1", Host("h1", (), ()))
     assert placements.put_agent("s1", Host("h2", (), ()))
+
+
+def test_a_constraint_takes_about_one_byte_for_each_agent() -> None:
+    placements = Placements({})
+    for number in range(2000):
+        placements.put_agent(f"a{number}", Host(f"h{number}", (), ()))
+    description = read_subscription("f", info("f", "r", {"blacklist": "nowhere"}), Limits())
+    placements.put_framework(Framework("f", description, active=True, suppressed=set()))
+    eligible = placements.eligible_agents("f")
+    assert eligible is not None
+    assert len(eligible) == 2000
+    assert getsizeof(eligible._flags) < 2 * 2000
+    for number in range(1000):
+        placements.discard_agent(f"a{number}")
+        placements.put_agent(f"b{number}", Host("nowhere" if number % 2 else "h", (), ()))
+    assert len(eligible) == 1500
+    assert "a1" not in eligible
+    assert "b0" in eligible
+    assert getsizeof(eligible._flags) < 2 * 2000

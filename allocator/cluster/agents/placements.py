@@ -1,8 +1,8 @@
 """Tracks which agents meet each framework's placement constraints."""
 
-from collections.abc import Mapping
-from collections.abc import Set as AbstractSet
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import compress
 from typing import TypeAlias
 
 from allocator.cluster.agents.placement_constraints import Constraint, Host
@@ -11,6 +11,40 @@ from allocator.fairness.machines import MayUse
 
 _Key: TypeAlias = tuple[Constraint, ...]
 """Constraints that an agent must all meet."""
+
+
+class EligibleAgents:
+    """A set of agents, with one byte for each agent of the cluster.
+
+    There may be one such set for each framework, so a set of names would take too much memory.
+
+    Args:
+        slots: The number of each known agent; shared by all sets.
+        names: The agent ID of each number, also of free numbers; shared by all sets.
+    """
+
+    def __init__(self, slots: Mapping[str, int], names: Sequence[str]) -> None:
+        self._slots = slots
+        self._names = names
+        self._flags = bytearray(len(names))
+
+    def __contains__(self, agent: object) -> bool:
+        """Return whether an agent, given by its ID, is in the set."""
+        slot = self._slots.get(agent) if isinstance(agent, str) else None
+        return slot is not None and slot < len(self._flags) and self._flags[slot] == 1
+
+    def __iter__(self) -> Iterator[str]:
+        return compress(self._names, self._flags)
+
+    def __len__(self) -> int:
+        return self._flags.count(1)
+
+    def put(self, agent: str, *, eligible: bool) -> None:
+        """Add a known agent to the set, or remove the agent from the set."""
+        slot = self._slots[agent]
+        if slot >= len(self._flags):
+            self._flags.extend(bytes(len(self._names) - len(self._flags)))
+        self._flags[slot] = eligible
 
 
 @dataclass(slots=True, eq=False)
@@ -22,17 +56,15 @@ class ConstraintGroup:
 
     key: _Key
     """The constraints; an agent must meet all of them."""
-    agents: set[str] = field(default_factory=set)
-    """IDs of the agents that meet the constraints."""
+    agents: EligibleAgents
+    """The agents that meet the constraints."""
     frameworks: dict[str, None] = field(default_factory=dict)
     """IDs of the frameworks with these constraints, in order of arrival."""
 
     def update(self, agent: str, host: Host) -> None:
         """Test an agent against the constraints; add it to, or remove it from, `agents`."""
-        if all(constraint.admits(host) for constraint in self.key):
-            self.agents.add(agent)
-        else:
-            self.agents.discard(agent)
+        eligible = all(constraint.admits(host) for constraint in self.key)
+        self.agents.put(agent, eligible=eligible)
 
 
 class Placements:
@@ -50,6 +82,12 @@ class Placements:
     def __init__(self, given: Mapping[str, Constraint]) -> None:
         self._operator_constraints = given
         self._hosts: dict[str, Host] = {}
+        self._slots: dict[str, int] = {}
+        """Number of each agent in the sets of eligible agents; numbers are reused."""
+        self._names: list[str] = []
+        """The agent ID of each number."""
+        self._free: list[int] = []
+        """Numbers of removed agents."""
         self._by_key: dict[_Key, ConstraintGroup] = {}
         self._by_framework: dict[str, ConstraintGroup] = {}
 
@@ -57,6 +95,13 @@ class Placements:
         """Add an agent, or replace its description; return whether the description is new."""
         if self._hosts.get(agent) == host:
             return False
+        if agent not in self._slots:
+            if self._free:
+                self._slots[agent] = slot = self._free.pop()
+                self._names[slot] = agent
+            else:
+                self._slots[agent] = len(self._names)
+                self._names.append(agent)
         self._hosts[agent] = host
         for match in self._by_key.values():
             match.update(agent, host)
@@ -66,7 +111,8 @@ class Placements:
         """Forget a removed agent."""
         del self._hosts[agent]
         for match in self._by_key.values():
-            match.agents.discard(agent)
+            match.agents.put(agent, eligible=False)
+        self._free.append(self._slots.pop(agent))
 
     def host(self, agent: str) -> Host | None:
         """Return an agent's description; None for an unknown agent.
@@ -86,7 +132,9 @@ class Placements:
         if key:
             match = self._by_key.get(key)
             if match is None:
-                match = self._by_key[key] = ConstraintGroup(key)
+                match = self._by_key[key] = ConstraintGroup(
+                    key, EligibleAgents(self._slots, self._names)
+                )
                 for agent, host in self._hosts.items():
                     match.update(agent, host)
             match.frameworks[framework.id] = None
@@ -116,7 +164,7 @@ class Placements:
         match = self._by_framework.get(framework)
         return None if match is None else match.agents.__contains__
 
-    def eligible_agents(self, framework: str) -> AbstractSet[str] | None:
+    def eligible_agents(self, framework: str) -> EligibleAgents | None:
         """Return the IDs of agents on which a framework's tasks may run; None: all agents."""
         match = self._by_framework.get(framework)
         return None if match is None else match.agents
