@@ -318,6 +318,19 @@ def misfit_calls(roles: int, info: mesos.FrameworkInfo) -> tuple[int, str]:
     return cost, master.engine.misfits()["f"]
 
 
+def test_a_tick_costs_the_same_however_long_a_list_is_that_no_agent_meets() -> None:
+    def cost(names: int) -> int:
+        info = mesos.FrameworkInfo()
+        value = ",".join(f"nowhere-{number}" for number in range(names))
+        info.labels.labels.add(key="longshare.whitelist", value=value)
+        calls, reason = misfit_calls(1, info)
+        assert reason.startswith("no agent meets its constraint: whitelist nowhere-0, ")
+        assert len(reason) < 400
+        return calls
+
+    assert cost(4000) <= cost(100)
+
+
 def test_unknown_resources_of_a_demand_are_described_once_for_all_roles() -> None:
     def cost(roles: int) -> int:
         demand = ";".join(f"unknown-{n}:1" for n in range(60))

@@ -3,10 +3,10 @@
 import ipaddress
 import re
 from bisect import bisect_right
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase, translate
-from itertools import chain, starmap
+from itertools import chain, islice, starmap
 from typing import Final, TypeAlias
 
 from allocator.cluster.input.limits import Limits
@@ -42,8 +42,8 @@ _FEW_GLOBS = 4
 """Number of globs in a list up to which they are one regular expression."""
 _BLOCK = 256
 """Mean number of characters of the names in one block of a list, without commas."""
-_SHOWN = 8
-"""Maximum number of blocks of a list that are shown."""
+_SHOWN = 150
+"""Number of names of a list that can be shown before the text is shortened."""
 _PATTERNS = "globs, ranges and networks (limits.patterns)"
 
 
@@ -192,7 +192,7 @@ class Hosts:
             The message names the item.
     """
 
-    __slots__ = ("_begins", "_blocks", "_first", "_globs", "_last", "_others")
+    __slots__ = ("_begins", "_blocks", "_first", "_globs", "_last", "_others", "_text")
 
     def __init__(self, items: Iterable[str], most: int | None = None) -> None:
         names, others, globs = set[str](), dict[str, None](), list[str]()
@@ -227,6 +227,7 @@ class Hosts:
         """The names in ascending order, in blocks, with a comma before and after each name."""
         self._others = tuple(others)
         """The other items as written, without repetitions."""
+        self._text = _described(ordered, self._others)
         self._globs = _matcher(globs) if globs else None
         """Matches all globs; None without globs."""
         merged = _merged((_number(first), _number(last)) for first, last in ranges)
@@ -251,11 +252,8 @@ class Hosts:
     @property
     def items(self) -> tuple[str, ...]:
         """The names in ascending order and lower case, and the other items as written."""
-        return tuple(chain(self._listed(len(self._blocks)), self._others))
-
-    def _listed(self, blocks: int) -> Iterator[str]:
-        """Return the names in the first blocks."""
-        return chain.from_iterable(block[1:-1].split(",") for block in self._blocks[:blocks])
+        names = chain.from_iterable(block[1:-1].split(",") for block in self._blocks)
+        return (*names, *self._others)
 
     def __contains__(self, host: Host) -> bool:
         """Return whether an item matches the host's name or one of its addresses."""
@@ -289,12 +287,14 @@ class Hosts:
 
     def __str__(self) -> str:
         """Return the items; of a long list, the first items and the number of all."""
-        text = ", ".join(chain(self._listed(_SHOWN), self._others))
-        short = shortened(text)
-        if short == text and len(self._blocks) <= _SHOWN:
-            return text
-        number = sum(block.count(",") - 1 for block in self._blocks) + len(self._others)
-        return f"{short} ({number} items)"
+        return self._text
+
+
+def _described(names: Sequence[str], others: Sequence[str]) -> str:
+    """Return the items of a list; of a long list, the first items and the number of all."""
+    text = ", ".join(chain(islice(names, _SHOWN), others))
+    short = shortened(text)
+    return text if short == text else f"{short} ({len(names) + len(others)} items)"
 
 
 def _no_hosts() -> Hosts:
