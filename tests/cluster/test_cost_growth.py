@@ -10,6 +10,10 @@ from typing import TypeAlias
 
 import pytest
 
+from allocator.cluster.agents.agent import Agent
+from allocator.cluster.allocation.client_index import ClientMask
+from allocator.cluster.allocation.client_order import ClientOrder, MakeNode
+from allocator.cluster.allocation.progressive_filling import Node
 from allocator.cluster.engine import Engine
 from allocator.cluster.frameworks.framework import Client
 from allocator.cluster.offers.offer_filters import OfferFilters
@@ -525,6 +529,54 @@ def test_holders_of_many_shared_volumes_cost_other_events_little() -> None:
 
     cost(4)  # fills the caches
     assert cost(80) - cost(20) <= 60 * CALLS_FOR_ONE
+
+
+def beside_deep_roles(number: int) -> tuple[MasterSide, contract.Events]:
+    """Return a cluster with deep roles, and the event that makes an agent available to them."""
+    made = MasterSide("sdrf", {"half_life": 60.0})
+    roles = ["/".join([f"x{n}", *"abcdefg"[:depth]]) for n in range(number) for depth in range(8)]
+    frameworks = [info(f"f{n}", roles[n::8], {"demand": "cpus:0.01"}) for n in range(8)]
+    made.restore(snapshot(frameworks, 0))
+    made.send(agent_call("s0", "cpus:0.3;mem:64"))  # examines new clients
+    made.sequence += 1
+    events = contract.Events()
+    event = events.events.add(sequence=made.sequence, time_ns=made.now_ns)
+    event.add_agent.CopyFrom(agent_call("s", "cpus:0.3;mem:64"))
+    return made, events
+
+
+def test_an_agent_that_deep_roles_share_takes_many_short_steps() -> None:
+    made, events = beside_deep_roles(FEW)
+    work, costs, decisions = made.engine.apply_in_steps(events), list[int](), None
+
+    def step() -> None:
+        nonlocal decisions
+        try:
+            next(work)
+        except StopIteration as end:
+            decisions = end.value
+
+    while decisions is None:
+        costs.append(counted(step))
+    assert sum(len(offers.offers) for offers in decisions.offers) >= FEW
+    assert max(costs) * 3 < sum(costs)
+
+
+def test_deep_roles_that_get_one_task_each_are_sorted_into_few_trees(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made, events = beside_deep_roles(FEW)
+    trees, plain = 0, ClientOrder.tree
+
+    def tree(self: ClientOrder, agent: Agent, eligible: ClientMask, nodes: MakeNode) -> Node | None:
+        nonlocal trees
+        trees += 1
+        return plain(self, agent, eligible, nodes)
+
+    monkeypatch.setattr(ClientOrder, "tree", tree)
+    decisions = made.engine.apply(events)
+    assert sum(len(offers.offers) for offers in decisions.offers) >= FEW
+    assert trees <= 5
 
 
 def test_a_cycle_over_many_reservations_of_an_agent_costs_in_proportion() -> None:

@@ -224,6 +224,20 @@ class QuotaWorld(World):
         return {name: self.random.choice(sizes) * units[name] for name in names}
 
 
+class DeepWorld(World):
+    """A world with roles on many levels, and tasks of which many fit on each agent."""
+
+    def __init__(self, seed: int, steps: int) -> None:
+        super().__init__(seed, steps)
+        random = self.random
+        roles = ["/".join("abcdefg"[first:last]) for first in range(2) for last in range(2, 8)]
+        demands = ["cpus:0.1", "cpus:0.07;mem:1", "mem:16", "cpus:1;mem:1024"]
+        self.frameworks = [
+            (f"f{number}", random.choice(roles), random.choice(demands))
+            for number in range(random.randrange(4, 14))
+        ]
+
+
 def guarantee(snapshot: contract.Snapshot, role: str, amounts: Mapping[str, float]) -> None:
     info = mesos.QuotaInfo(role=role)
     text = ";".join(f"{name}:{amount}" for name, amount in amounts.items())
@@ -311,6 +325,11 @@ def test_progressive_filling_equals_allocation_task_by_task_in_chosen_worlds(
 def test_quota_guarantees_limits_and_headroom_are_those_of_the_reference(seeds: range) -> None:
     for seed in seeds:
         check(seed, steps=4, world=QuotaWorld)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_progressive_filling_equals_allocation_task_by_task_in_deep_role_trees(seed: int) -> None:
+    check(seed, steps=4, world=DeepWorld)
 
 
 @pytest.mark.slow

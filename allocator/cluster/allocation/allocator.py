@@ -127,7 +127,8 @@ class Allocator:
                 if allowed:
                     if number:
                         yield
-                    fair_shares.serve(agent, self._apply_hold(agent, allowed, index, fair_shares))
+                    allowed = yield from self._apply_hold(agent, allowed, index, fair_shares)
+                    yield from fair_shares.serve(agent, allowed)
             return
         bulk = self.bulk_allocator(self._filters, builder, index, order, limit)
         bulk_threshold = self._cluster.whole_from
@@ -140,7 +141,7 @@ class Allocator:
             for agent, may_use in zip(group.agents, group.may_use, strict=True):
                 allowed, tasks = limit.without(may_use), placements.get(agent.id, ())
                 if allowed or tasks:
-                    fair_shares.serve(agent, allowed, tasks)
+                    yield from fair_shares.serve(agent, allowed, tasks)
                     yield
 
     def _may_use(self, agent: Agent, clients: ClientMask) -> ClientMask:
@@ -164,7 +165,7 @@ class Allocator:
 
     def _apply_hold(
         self, agent: Agent, allowed: ClientMask, index: ClientIndex, fair_shares: FairShareStage
-    ) -> ClientMask:
+    ) -> Cooperative[ClientMask]:
         """Allocate an agent first to the client of its backfill hold, if that client's task fits.
 
         Without a hold, the method returns `allowed`. While the held task does not fit, only
@@ -187,7 +188,7 @@ class Allocator:
         if not bit & allowed:
             self._holds.drop(hold)
         elif fits(agent, hold.task):
-            fair_shares.serve(agent, bit)
+            yield from fair_shares.serve(agent, bit)
             self._holds.drop(hold)  # without an offer, a filter declined the task
         else:
             wait_ns = hold.ready_ns - self._cluster.now_ns

@@ -224,11 +224,23 @@ class ClientOrder:
             agent: The agent to allocate.
             eligible: The clients to yield, as a mask.
         """
+        for client, _deep in self.clients_with_depth(agent, eligible):
+            yield client
+
+    def clients_with_depth(
+        self, agent: Agent, eligible: ClientMask
+    ) -> Iterator[tuple[Client, bool]]:
+        """Yield the clients as `clients` does, each with the flag that `tree` passes to `nodes`.
+
+        Args:
+            agent: The agent to allocate.
+            eligible: The clients to yield, as a mask.
+        """
         client = self._index.client.get(eligible)
         if client is not None:
-            yield client
+            yield client, False
         else:
-            yield from self._clients(self._users.root, agent, eligible)
+            yield from self._clients(self._users.root, agent, eligible, nested=False)
 
     def tree(self, agent: Agent, eligible: ClientMask, nodes: MakeNode) -> Node | None:
         """Return the tree of eligible clients for progressive filling of an agent.
@@ -245,18 +257,32 @@ class ClientOrder:
             return nodes(client, False)
         return self._node(self._users.root, agent, eligible, nodes, nested=False)
 
-    def _clients(self, user: User, agent: Agent, eligible: ClientMask) -> Iterator[Client]:
-        """Yield the eligible clients of a user and of its sub-users, in sorter order."""
+    def _clients(
+        self, user: User, agent: Agent, eligible: ClientMask, *, nested: bool
+    ) -> Iterator[tuple[Client, bool]]:
+        """Yield the eligible clients of a user and of its sub-users, in sorter order.
+
+        Args:
+            user: The user whose pool of sub-users is visited.
+            agent: The agent to allocate.
+            eligible: The eligible clients below the user.
+            nested: Whether the pool is below a member that has competing siblings.
+
+        Yields:
+            Each client, and whether its user competes below another member of the role tree.
+        """
         snapshot = self._sorters.on(user, agent, self._held(agent))
         for name, mask in self._present(user, snapshot, eligible):
             if mask in self._index.client:
-                yield self._index.client[mask]
+                yield self._index.client[mask], nested
                 continue
+            deep = nested or mask != eligible
             child = user.children.get(name, user)
             if child is not user and child.sub_pool is not None:
-                yield from self._clients(child, agent, mask)
+                yield from self._clients(child, agent, mask, nested=deep)
             else:
-                yield from self._own_clients(child, self._sorters.own(child), mask)
+                for client in self._own_clients(child, self._sorters.own(child), mask):
+                    yield client, deep
 
     def _node(
         self, user: User, agent: Agent, eligible: ClientMask, nodes: MakeNode, *, nested: bool

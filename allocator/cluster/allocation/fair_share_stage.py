@@ -3,6 +3,7 @@
 from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TypeAlias
 
 from allocator.cluster.agents.agent import Agent
@@ -20,8 +21,13 @@ from allocator.cluster.allocation.progressive_filling import (
 from allocator.cluster.frameworks.framework import Client
 from allocator.cluster.quota import top_level
 from allocator.cluster.resources import NOTHING, Resources
+from allocator.cooperative import Cooperative
 from allocator.fairness.quantities import Quantities
 
+_ROUNDS_A_STEP = 4
+"""Rounds of an agent's allocation in one cooperative step. A round is a filling or a share."""
+_OFFERS_A_STEP = 100
+"""Offers of one agent that are added in one cooperative step."""
 _LARGE_PART = 8
 """If more than 1/n of the visited clients were marked as exhausted, for this n, the visit starts
 again without them."""
@@ -86,10 +92,13 @@ class FairShareStage:
         that is too high costs repeated halving; the result is the same."""
         self._tasks: dict[tuple[int, frozenset[str], str], ClientTask] = {}
 
-    def serve(self, agent: Agent, allowed: ClientMask, placed: Iterable[PlacedTasks] = ()) -> None:
+    def serve(
+        self, agent: Agent, allowed: ClientMask, placed: Iterable[PlacedTasks] = ()
+    ) -> Cooperative[None]:
         """Allocate an agent to allowed clients in sorter order, and make the offers.
 
-        The allocation ends when no allowed client can use more of the agent.
+        The allocation ends when no allowed client can use more of the agent. An agent that many
+        clients share takes several cooperative steps.
 
         Args:
             agent: The agent to allocate.
@@ -105,8 +114,10 @@ class FairShareStage:
             state.count(client, task, number)
             for name, amount in task.needs.items():
                 state.capacity[str(name)] -= number * amount
-        self._fill(state)
-        for client, tasks in state.tasks.items():
+        yield from self._fill(state)
+        for number, (client, tasks) in enumerate(state.tasks.items()):
+            if not number % _OFFERS_A_STEP and number:
+                yield
             self._builder.add_offer(agent, client, tasks)
 
     def _offer_whole(self, agent: Agent, allowed: ClientMask) -> bool:
@@ -133,25 +144,37 @@ class FairShareStage:
         builder.allocate(agent, client, free)
         return True
 
-    def _fill(self, state: _AgentAllocation) -> None:
+    def _fill(self, state: _AgentAllocation) -> Cooperative[None]:
         """Allocate an agent's resources in sorter order until no client can use more of them."""
+        rounds = 0
+        single = False  # whether the last filling allocated nothing, so the next may not, either
         while free := state.agent.available:
+            rounds += 1
+            if not rounds % _ROUNDS_A_STEP:
+                yield
             capacity = self._capacity(state)
             eligible = self._eligible(state, free, capacity)
             if not eligible:
                 break
             if eligible & ~self._index.unknown_demand and self._index.room_for_two(capacity):
+                if single and self._step_without_filling(state, eligible):
+                    continue
                 tree = self._order.tree(
                     state.agent, eligible, lambda client, deep: self._node(state, client, deep=deep)
                 )
                 if tree is None:
                     continue  # clients that cannot use the agent are exhausted now
-                batch = tree.fill(CapacityBudget(capacity.items(), self._limit), self._stride)
+                budget = CapacityBudget(capacity.items(), self._limit)
+                if isinstance(tree, ClientNode):
+                    batch = tree.fill(budget)
+                else:
+                    batch = yield from tree.fill_in_steps(budget, self._stride)
+                single = not batch.number
                 if batch.number:
                     self._stride = max(next(iter(batch.counts.values())) - 1, 1)
                     self._count(state, batch)
                     continue
-            self._step(state, eligible)
+            self._step(state, self._order.clients(state.agent, eligible), eligible)
         if state.unbooked:
             self._book_tasks(state)
 
@@ -318,17 +341,42 @@ class FairShareStage:
             state.tasks[client] = tasks if before is None else before + tasks
         state.unbooked.clear()
 
-    def _step(self, state: _AgentAllocation, eligible: ClientMask) -> None:
+    def _step_without_filling(self, state: _AgentAllocation, eligible: ClientMask) -> bool:
+        """Allocate one share by `_step` if a filling would allocate nothing.
+
+        This is so if the next task of the first client in order must be allocated outside of the
+        filling. The result is the same as after a filling, but no tree of nodes is built. All tasks
+        of the agent must be booked.
+
+        Returns:
+            False if a filling must decide. Nothing is allocated in this case.
+        """
+        clients = self._order.clients_with_depth(state.agent, eligible)
+        first = next(clients, None)
+        node = self._node(state, first[0], deep=first[1]) if first is not None else None
+        if first is None or node is None or node.task is not None:
+            return False
+        self._step(state, chain([first[0]], (client for client, _deep in clients)), eligible)
+        return True
+
+    def _step(
+        self, state: _AgentAllocation, clients: Iterable[Client], eligible: ClientMask
+    ) -> None:
         """Allocate one share to the first eligible client in sorter order that can use a share.
 
         A client with known demand gets one task, or the least number of tasks that it accepts as an
         offer. A client with unknown demand gets all that it can use of the agent. If no client
         accepts a share, all eligible clients are marked as exhausted.
+
+        Args:
+            state: The allocation of the agent.
+            clients: The eligible clients in sorter order, read after all tasks are booked.
+            eligible: The same clients as a mask.
         """
         if state.unbooked:
             self._book_tasks(state)
         agent, builder = state.agent, self._builder
-        for client in self._order.clients(agent, eligible):
+        for client in clients:
             bit = self._index.bit[client]
             if bit & state.exhausted:
                 continue

@@ -120,14 +120,10 @@ class ClientNode:
             )
         return batch
 
-    def fill(self, budget: "CapacityBudget", _stride: int = 0) -> TaskBatch:
+    def fill(self, budget: "CapacityBudget") -> TaskBatch:
         """Return the largest batch of the client's tasks that the budget admits.
 
         Nothing is subtracted from the budget.
-
-        Args:
-            budget: The limit on the tasks.
-            _stride: Ignored; only `InnerNode.fill`, which has the same signature, uses it.
         """
         if self.task is None:
             return NONE
