@@ -3,9 +3,11 @@
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from threading import Thread
 from typing import NamedTuple
 
 from allocator.slurm.checks import keeps_accounting
@@ -161,6 +163,8 @@ class Bridge:
         """Counts unreadable jobs and records."""
         self._reader = JobReader(self._measure, self.rejected)
         self._queue_reader = QueueReader()
+        self._accounts_reading: Future[str] | None = None
+        """A reading of the accounts that has begun, and was not taken over yet."""
         self.accounts_failure = ""
         """Error of the latest reading of the accounts; empty if it succeeded."""
         self.records_failure = ""
@@ -223,21 +227,39 @@ class Bridge:
         return _Reading(history, observation, associations, records, unseen_until)
 
     def _read_associations(self, now: float, history: _History) -> Associations | None:
-        """Return the tree of accounts; None if no reading is due, or slurmdbd does not answer.
+        """Return the tree of accounts if a reading of it has ended, else None.
+
+        slurmdbd may need long for its answer, so another thread waits for the answer. Only the
+        first reading waits, too. After a failure, the former tree remains.
 
         Raises:
             CommandError: slurmdbd has never answered, so the tree of accounts is unknown.
-            ShapeError: A command printed something unknown.
+            ShapeError: A command printed something unknown, and the tree of accounts is unknown.
         """
         settings = self.settings
         if not history.accounting or settings.state.user_key == "user":
             return None
-        if now - self._accounts_read < settings.accounts_every:
+        if self._accounts_reading is None:
+            if now - self._accounts_read < settings.accounts_every:
+                return None
+            self._accounts_reading = _in_thread(self.client.associations)
+        reading, is_first = self._accounts_reading, self._accounts_read == _NEVER
+        if is_first:
+            wait([reading], self.client.timeout)
+        if not reading.done():
+            if is_first:
+                raise CommandError(
+                    f"sacctmgr has not listed the accounts within {self.client.timeout:g} s; the "
+                    "next reading waits for the same list"
+                )
             return None
+        self._accounts_reading = None
         try:
-            associations = read_associations(self.client.associations(), self.rejected)
-        except CommandError as error:
-            if self._accounts_read == _NEVER:
+            associations = read_associations(reading.result(), self.rejected)
+        except (CommandError, ShapeError) as error:
+            if isinstance(error, ShapeError):
+                self.rejected.add("sacctmgr", error)
+            if is_first:
                 raise
             self._accounts_read, self.accounts_failure = now, str(error)
             return None
@@ -368,6 +390,20 @@ class Bridge:
             if not cycle.failures:
                 self._factors.update(cycle.updates)
         return cycle
+
+
+def _in_thread(command: Callable[[], str]) -> Future[str]:
+    """Return the future output of a command. The end of the program does not wait for it."""
+    future: Future[str] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(command())
+        except Exception as error:  # noqa: BLE001 - the reader of the future raises it
+            future.set_exception(error)
+
+    Thread(target=run, name="accounts", daemon=True).start()
+    return future
 
 
 def _history(configuration: Mapping[str, str]) -> _History:

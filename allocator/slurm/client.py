@@ -51,7 +51,8 @@ class SlurmClient:
         self._environment["SLURM_TIME_FORMAT"] = "%s"  # seconds since 1970
         self._environment["SLURM_BITSTR_LEN"] = "0"  # all task ids of an array
         self._path = f"{self._environment.get('PATH', '')}:{_SYSTEM_FOLDERS}"
-        self._timeout = timeout
+        self.timeout = timeout
+        """Seconds after which a command is ended."""
         self._array_option = _EACH_RECORD
 
     def jobs(self) -> str:
@@ -118,7 +119,8 @@ class SlurmClient:
     def associations(self) -> str:
         """Return this cluster's tree of accounts with its shares, for `read_associations`.
 
-        One slurmdbd may serve several clusters.
+        One slurmdbd may serve several clusters. Under load, sacctmgr needs tens of seconds for some
+        thousand associations, so it has ten times the timeout of other commands.
 
         Raises:
             CommandError: slurmctld or slurmdbd does not answer.
@@ -129,7 +131,8 @@ class SlurmClient:
             raise ShapeError("scontrol show config: the setting ClusterName is missing")
         columns = ",".join(ASSOCIATION_COLUMNS)
         show = ("sacctmgr", "--noheader", "show", "associations", "wopl")
-        return self._run(*show, f"cluster={cluster}", f"format={columns}")
+        columns = f"format={columns}"
+        return self._run(*show, f"cluster={cluster}", columns, timeout=10 * self.timeout)
 
     def accounting(self, since: float) -> str:
         """Return all attempts since a time, for `read_accounting`.
@@ -191,23 +194,28 @@ class SlurmClient:
         lines = [f"update jobid={target} sitefactor={factor}\n" for target, factor in updates]
         if not lines:
             return []
-        ended = self._start(("scontrol",), "".join(lines), {})
+        ended = self._start(("scontrol",), "".join(lines), {}, self.timeout)
         messages = [line.strip() for line in _message(ended.stderr).splitlines() if line.strip()]
         failures = [text for text in messages if not any(race in text for race in _RACES)]
         if any("Unable to contact" in text for text in failures):
             raise CommandError(f"scontrol: {failures[0]}")
         return failures
 
-    def _run(self, *command: str, variables: Mapping[str, str] | None = None) -> str:
+    def _run(
+        self,
+        *command: str,
+        variables: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+    ) -> str:
         """Return the output of a command; `surrogateescape` decodes invalid UTF-8."""
-        ended = self._start(command, "", variables or {})
+        ended = self._start(command, "", variables or {}, timeout or self.timeout)
         if ended.returncode or b"error:" in ended.stderr:
             said = _message(ended.stderr) or _message(ended.stdout) or "without a message"
             raise CommandError(f"{command[0]} failed: {said}")
         return ended.stdout.decode(errors="surrogateescape")
 
     def _start(
-        self, command: Sequence[str], text: str, variables: Mapping[str, str]
+        self, command: Sequence[str], text: str, variables: Mapping[str, str], timeout: float
     ) -> "subprocess.CompletedProcess[bytes]":
         program = shutil.which(command[0], path=self._path)
         if program is None:
@@ -221,11 +229,11 @@ class SlurmClient:
                 input=text.encode(),
                 capture_output=True,
                 check=False,
-                timeout=self._timeout,
+                timeout=timeout,
             )
         except subprocess.TimeoutExpired:
             raise CommandError(
-                f"{command[0]} has not ended within {self._timeout:g} s; does slurmctld answer? "
+                f"{command[0]} has not ended within {timeout:g} s; does slurmctld answer? "
                 "`scontrol ping` tells"
             ) from None
 

@@ -135,8 +135,8 @@ def test_shares_and_parents_that_change_at_run_time_apply_at_the_next_reading(
     slurm.run(*modify, "physics", "set", "fairshare=8")
     slurm.run(*modify, "lab", "set", "parent=maths")
     try:
-        cycle = bridge.poll()
-        assert cycle.tree.standing(("physics",)).weight == 8.0
+        poll_until(bridge, lambda cycle: cycle.tree.standing(("physics",)).weight == 8.0, 60.0)
+        poll_until(bridge, lambda _: bridge.state.associations.parents["lab"] == "maths", 60.0)
         slurm.submit("--cpus-per-task=3", "--mem=10", user="games", script="sleep 60")
         both = {"physics/lab/games": 2, "maths/lab/games": 3}
         cycle = poll_until(bridge, lambda _: holding(bridge, both), 60.0)
@@ -301,15 +301,14 @@ def test_without_slurmdbd_the_order_continues_with_the_known_accounts(slurm: Loc
     slurm.kill_accounting()
     try:
         cycle = poll_until(bridge, lambda _: holding(bridge, {"physics/lab/games": 1}), 60.0)
-        assert "sacctmgr" in bridge.accounts_failure
+        poll_until(bridge, lambda _: "sacctmgr" in bridge.accounts_failure, 60.0)
         assert cycle.tree.standing(("physics",)).weight == 3.0
         with pytest.raises(CommandError, match="sacctmgr"):
             bridge_to(slurm, "tree").poll()  # the tree of accounts was never read
         bridge_to(slurm, "user").poll()  # needs no accounts
     finally:
         slurm.start_accounting()
-    bridge.poll()
-    assert not bridge.accounts_failure
+    poll_until(bridge, lambda _: not bridge.accounts_failure, 60.0)
 
 
 def test_the_admin_level_operator_suffices_to_set_site_factors(slurm: LocalSlurm) -> None:

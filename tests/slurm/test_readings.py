@@ -1,0 +1,129 @@
+"""Readings of a Slurm whose commands print given texts: the accounts."""
+
+from concurrent.futures import wait
+from threading import Event
+
+import pytest
+
+from allocator.fairness.policies import create
+from allocator.slurm.bridge import Bridge, BridgeSettings
+from allocator.slurm.client import CommandError, SlurmClient
+from allocator.slurm.rows import ShapeError
+from allocator.slurm.state import StateSettings
+from tests.slurm.test_checks import GOOD, association_rows
+from tests.slurm.test_jobs import NODE, RUNNING, printed
+
+NOW = 1795707940.0
+
+
+class PrintedSlurm(SlurmClient):
+    """Client of a Slurm whose commands print given texts."""
+
+    def __init__(self, timeout: float = 60.0) -> None:
+        super().__init__({}, timeout)
+        self.lines = [RUNNING]
+        self.weight = "7"
+        self.list_accounts = self.list_at_once
+
+    def list_at_once(self) -> str:
+        return association_rows([("phys", "", "root", self.weight), ("phys", "man", "", "1")])
+
+    def associations(self) -> str:
+        """Return what sacctmgr prints."""
+        return self.list_accounts()
+
+    def configuration(self) -> dict[str, str]:
+        """Return settings of a Slurm with slurmdbd."""
+        return GOOD | {"BOOT_TIME": "then", "ClusterName": "trial"}
+
+    def jobs(self) -> str:
+        """Return a row for each of `lines`."""
+        return printed(*self.lines)
+
+    def nodes(self) -> str:
+        """Return a node."""
+        return f"{NODE.replace('DOWN*+DRAIN+NOT_RESPONDING', 'IDLE')}\n"
+
+    def site_factors(self) -> dict[str, int]:
+        """Return no site factors."""
+        return {}
+
+    def queued_records(self) -> int:
+        """Return 0: slurmdbd has all records."""
+        return 0
+
+    def accounting(self, since: float) -> str:  # noqa: ARG002
+        """Return no records."""
+        return ""
+
+
+def bridge_to(client: PrintedSlurm) -> Bridge:
+    state = StateSettings(create("sdrf", {"half_life": 3600.0}), user_key="tree", lag=1.0)
+    return Bridge(client, BridgeSettings(state, accounts_every=0.0, nodes_every=0.0), NOW - 10.0)
+
+
+def weight(bridge: Bridge) -> float:
+    return bridge.state.associations.shares["phys", ""]
+
+
+def await_accounts(bridge: Bridge) -> None:
+    """Wait until the reading of the accounts has ended, if one has begun."""
+    if bridge._accounts_reading is not None:
+        wait([bridge._accounts_reading])
+
+
+def test_a_slow_list_of_accounts_delays_no_reading_and_the_former_tree_remains() -> None:
+    client = PrintedSlurm()
+    bridge = bridge_to(client)
+    bridge.poll(NOW)
+    client.weight, answers = "9", Event()
+
+    def list_slowly() -> str:
+        answers.wait()
+        return client.list_at_once()
+
+    client.list_accounts = list_slowly
+    for second in range(1, 5):
+        bridge.poll(NOW + second)
+        assert (weight(bridge), bridge.state.observed) == (7.0, NOW + second)
+    answers.set()
+    await_accounts(bridge)
+    bridge.poll(NOW + 5.0)
+    assert weight(bridge) == 9.0
+
+
+def test_a_first_list_of_accounts_that_is_slow_is_taken_over_by_a_later_reading() -> None:
+    client, answers = PrintedSlurm(timeout=0.01), Event()
+    asked: list[None] = []
+
+    def list_slowly() -> str:
+        asked.append(None)
+        answers.wait()
+        return client.list_at_once()
+
+    client.list_accounts = list_slowly
+    bridge = bridge_to(client)
+    for second in range(3):
+        with pytest.raises(CommandError, match="sacctmgr has not listed the accounts"):
+            bridge.poll(NOW + second)
+    answers.set()
+    await_accounts(bridge)
+    bridge.poll(NOW + 3.0)
+    assert (weight(bridge), len(asked)) == (7.0, 1)
+
+
+def test_a_list_of_accounts_in_another_form_leaves_the_former_tree_and_is_counted() -> None:
+    client = PrintedSlurm()
+    client.list_accounts = lambda: "1000000||phys|9|root\n"
+    bridge = bridge_to(client)
+    with pytest.raises(ShapeError, match="sacctmgr printed no columns"):
+        bridge.poll(NOW)
+    client.list_accounts = client.list_at_once
+    bridge.poll(NOW + 1.0)
+    client.list_accounts = lambda: client.list_at_once()[1:]
+    bridge.poll(NOW + 2.0)
+    await_accounts(bridge)
+    bridge.poll(NOW + 3.0)
+    assert weight(bridge) == 7.0
+    assert "sacctmgr printed no columns" in bridge.accounts_failure
+    assert bridge.rejected.counts["sacctmgr"] == 2
