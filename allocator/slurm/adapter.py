@@ -90,6 +90,18 @@ class SlurmAdapter(SchedulerAdapter):
         self._present = present
         self._pending = {pending.job.number: pending for pending in self._state.pending}
 
+    def follow(self, former: Users) -> None:
+        """Follow the settled users that have replaced others, because the state began again.
+
+        Args:
+            former: The settled users until then.
+        """
+        settled = self._state.settled.tree
+        if settled is not former:
+            if self._meter is not None:
+                run_to_completion(hand_over_meter(self._meter, former, settled))
+            self.show(self._state.present())
+
     @property
     @override
     def _users(self) -> Users:

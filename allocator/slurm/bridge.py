@@ -267,7 +267,17 @@ class Bridge:
         return associations
 
     def _take_over(self, reading: "_Reading") -> ShareTree:
-        """Apply what Slurm has shown, and return the present users."""
+        """Apply what Slurm has shown, and return the present users.
+
+        After an unexpected error, the state begins again, so the next reading can succeed.
+        """
+        try:
+            return self._applied(reading)
+        except Exception:
+            self.state.begin_again()
+            raise
+
+    def _applied(self, reading: "_Reading") -> ShareTree:
         observation = reading.observation
         self._history = reading.history
         if reading.associations is not None:

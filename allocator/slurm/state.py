@@ -191,6 +191,20 @@ class ClusterState:
         for path in self.settled.users():
             self._known_users.add(path)
 
+    def begin_again(self) -> None:
+        """Forget all jobs, but no commitments, weights, accounts and nodes, as a restart does.
+
+        After an unexpected error, the jobs may be inconsistent with the pools. The next observation
+        then counts the jobs from the settled time on.
+        """
+        fresh = ClusterState(self.settings, self.settled.now)
+        fresh.settled.set_capacity(self.settled.capacity)
+        fresh.set_associations(self.associations)
+        fresh.inherit(self.settled.tree.memory())
+        fresh.findings, fresh.nodes, fresh.capacities = self.findings, self.nodes, self.capacities
+        fresh._capacity, fresh._global = self._capacity, self._global
+        self.__dict__.update(fresh.__dict__)
+
     def needs_details(self, now: float, jobs: Iterable[SeenJob]) -> list[int]:
         """Return the jobs whose suspensions or changes of size must be asked for.
 

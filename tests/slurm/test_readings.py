@@ -1,19 +1,25 @@
-"""Readings of a Slurm whose commands print given texts: the accounts."""
+"""Readings of a Slurm whose commands print given texts: the accounts, and unexpected errors."""
 
 from concurrent.futures import wait
 from threading import Event
 
 import pytest
 
+from allocator.cooperative import run_to_completion
+from allocator.fairness.metering import Meter
 from allocator.fairness.policies import create
+from allocator.fairness.quantities import Quantities
+from allocator.slurm.adapter import SlurmAdapter
 from allocator.slurm.bridge import Bridge, BridgeSettings
 from allocator.slurm.client import CommandError, SlurmClient
+from allocator.slurm.jobs import JobKey
 from allocator.slurm.rows import ShapeError
 from allocator.slurm.state import StateSettings
 from tests.slurm.test_checks import GOOD, association_rows
-from tests.slurm.test_jobs import NODE, RUNNING, printed
+from tests.slurm.test_jobs import NODE, RUNNING, changed, printed
 
 NOW = 1795707940.0
+OTHER = changed(RUNNING, jobid="5", arrayjobid="5", username="news", tres_alloc="cpu=39,mem=1G")
 
 
 class PrintedSlurm(SlurmClient):
@@ -127,3 +133,29 @@ def test_a_list_of_accounts_in_another_form_leaves_the_former_tree_and_is_counte
     assert weight(bridge) == 7.0
     assert "sacctmgr printed no columns" in bridge.accounts_failure
     assert bridge.rejected.counts["sacctmgr"] == 2
+
+
+def test_after_an_unexpected_error_the_next_reading_succeeds_and_commitments_remain() -> None:
+    client = PrintedSlurm()
+    bridge = bridge_to(client)
+    meter = Meter()
+    adapter = SlurmAdapter(bridge.state, meter)
+    client.lines = [RUNNING, OTHER]
+    for second in range(0, 600, 60):
+        bridge.poll(NOW + second)
+    former, news = bridge.state.settled.tree, ("(no account)", "news")
+    before = bridge.state.settled.standing(news).commitment
+    key = JobKey(5, "news")
+    bridge.state._held[key] = news, Quantities.parse("gpus:1")  # the pool has no GPUs
+    client.lines = [RUNNING]
+    with pytest.raises(KeyError, match="gpus"):
+        bridge.poll(NOW + 600.0)
+    adapter.follow(former)
+    assert bridge.state.settled.tree is not former
+    assert bridge.state.settled.standing(news).commitment >= before > 0.0
+    tree = bridge.poll(NOW + 660.0).tree
+    held = {path: tree.standing(path).allocation.to_doubles().get("cpus") for path in tree.users()}
+    assert held == {("(no account)", "man"): 1.0, news: None}
+    assert (weight(bridge), tree.capacity.to_doubles()["cpus"]) == (7.0, 40.0)
+    accounts = run_to_completion(adapter.close_accounts())
+    assert {"(no account)/man", "(no account)/news"} <= accounts.keys()

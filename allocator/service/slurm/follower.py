@@ -171,10 +171,12 @@ class SlurmFollower:
                 parts.recorder.allow()
             if parts.shadows.followers:
                 parts.shadows.before_run(adapter)
+            former = self.bridge.state.settled.tree
             try:
                 present = change()
                 adapter.show(present.fork())  # the polling thread goes on with its own
             finally:
+                adapter.follow(former)
                 if parts.shadows.followers:
                     parts.shadows.after_run(adapter, None)
         return present
