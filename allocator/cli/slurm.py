@@ -76,20 +76,24 @@ def check(*, config: _Config = None, users: _Users = None, as_json: options.AsJs
 
     Example: longshare slurm check
     """
-    from allocator.slurm.checks import check_configuration, keeps_accounting
+    from allocator.slurm.checks import check_associations, check_configuration, keeps_accounting
     from allocator.slurm.client import CommandError, may_set_factors
 
     settings = _settings(config, users=users)
     client = settings.client()
+    key = settings.users.key
     try:
         configuration = client.configuration()
+        accounting = keeps_accounting(configuration)
         findings = check_configuration(
             configuration,
             client.partitions(),
-            user_key=settings.users.key,
+            user_key=key,
             rights=may_set_factors(client, configuration),
-            queued=client.queued_records() if keeps_accounting(configuration) else 0,
+            queued=client.queued_records() if accounting else 0,
         )
+        if accounting and key != "user":
+            findings += check_associations(client.associations())
     except CommandError as error:
         fail(UNREACHABLE, error)
     if as_json:

@@ -4,9 +4,11 @@ import re
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
+from allocator.formatting import counted
 from allocator.slurm.factors import USUAL_DIFFERENCE
+from allocator.slurm.rows import RejectedRecords, ShapeError
 from allocator.slurm.state import MOST_UNKNOWN_ACCOUNTS
-from allocator.slurm.users import UserKey
+from allocator.slurm.users import UserKey, read_associations
 
 _WEIGHTS = (
     "PriorityWeightAge",
@@ -74,6 +76,31 @@ def check_configuration(
         )
     kinds = ("problem", "warning", "note")
     return sorted(findings, key=lambda finding: kinds.index(finding.kind))
+
+
+def check_associations(text: str) -> list[SettingFinding]:
+    """Return a warning if associations cannot be read.
+
+    Args:
+        text: Output of sacctmgr, for `read_associations`.
+    """
+    rejected = RejectedRecords()
+    try:
+        read_associations(text, rejected)
+    except ShapeError as error:
+        rejected.add("sacctmgr", error)
+    reasons = rejected.take_new()
+    if not reasons:
+        return []
+    return [
+        SettingFinding(
+            "warning",
+            "sacctmgr show associations",
+            f"{counted(len(reasons), 'error')}, so accounts or their shares are missing: "
+            f"{reasons[0]}.",
+            "Remove or rename such accounts. If no association can be read, report the message.",
+        )
+    ]
 
 
 def keeps_accounting(configuration: Mapping[str, str]) -> bool:

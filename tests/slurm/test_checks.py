@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 
 import pytest
 
-from allocator.slurm.checks import SettingFinding, check_configuration
+from allocator.slurm.checks import SettingFinding, check_associations, check_configuration
 from allocator.slurm.rows import ShapeError
 from allocator.slurm.users import Associations, read_associations
 
@@ -20,6 +20,9 @@ GOOD = {
     "AccountingStorageTRES": "cpu,mem,energy,node,billing,gres/gpu",
     "GresTypes": "gpu",
 }
+
+PHYS = (("phys", "", "root", "3"),)
+"""The account phys, its user, the account above, and its share."""
 
 
 def check(
@@ -65,6 +68,15 @@ def test_without_records_and_rights_both_are_told_problems_first() -> None:
 def test_records_that_slurmdbd_lacks_are_told() -> None:
     (finding,) = check_configuration(GOOD, "", user_key="tree", rights=True, queued=7)
     assert (finding.kind, finding.setting) == ("warning", "DBD Agent queue size=7")
+
+
+def test_associations_that_cannot_be_read_are_told() -> None:
+    (finding,) = check_associations(association_rows([("a" * 256, "", "root", "3"), *PHYS]))
+    assert (finding.kind, finding.setting) == ("warning", "sacctmgr show associations")
+    assert "sacctmgr cut names of association 2" in finding.consequence
+    (finding,) = check_associations("7||phys|4|root\n")
+    assert "sacctmgr printed no columns" in finding.consequence
+    assert not check_associations(association_rows(PHYS))
 
 
 def test_partitions_of_different_tiers_are_told() -> None:

@@ -69,7 +69,8 @@ class SlurmSection(SettingsSection):
     excluded: tuple[str, ...] = ()
     """Resources that do not count for shares, such as `"mem"`."""
     timeout: Annotated[float, Field(ge=1, le=600)] = 60.0
-    """Seconds after which a client command of Slurm is ended, because no controller answers."""
+    """Seconds after which a client command of Slurm is ended. A list of accounts has ten times as
+    long."""
     conf: CheckedPath | None = None
     """Path of `slurm.conf`. Default: Slurm's own, or `SLURM_CONF` in the environment."""
 
