@@ -19,6 +19,8 @@ from allocator.users.settings import DeclaredUser, UserSettings
 
 _REMEMBERED_CAPACITIES = 1000
 _REMEMBERED_PATHS = 50_000
+_PRESENT_JOINS = 5_000
+"""Maximum of known users times different times at which users begin to count, in present pools."""
 MOST_UNKNOWN_ACCOUNTS = 100
 """Maximum number of accounts unknown to slurmdbd, for the pending jobs of a system user. Without
 enforced associations, anybody may submit jobs for invented accounts."""
@@ -303,9 +305,13 @@ class ClusterState:
         self._forget()
 
     def present(self) -> ShareTree:
-        """Return a copy of the pools with all known changes applied, at the time of observation."""
+        """Return a copy of the pools with all known changes applied, at the time of observation.
+
+        If users begin to count at many different times, several times become one in this copy. Each
+        such time costs O(users).
+        """
         tree = self.settled.fork()
-        for change in self._changes(self.observed)[0]:
+        for change in self._with_few_joins(self._changes(self.observed)[0]):
             self._apply(tree, change)
         tree.advance(self.observed)
         tree.tree.update_entitlements()
@@ -465,6 +471,22 @@ class ClusterState:
                 settled.add(job)
         changes.sort(key=lambda change: change[:3])
         return changes, settled
+
+    def _with_few_joins(self, changes: list[_Change]) -> list[_Change]:
+        """Return changes in which users begin to count at a bounded number of different times."""
+        times = sorted({change.time for change in changes if change.rank == _JOIN})
+        most = max(_PRESENT_JOINS // max(len(self._known_users), 1), 1)
+        if len(times) <= most:
+            return changes
+        size = -(-len(times) // most)
+        later = {
+            time: times[min(at - at % size + size, len(times)) - 1] for at, time in enumerate(times)
+        }
+        joins = (
+            change._replace(time=later[change.time]) if change.rank == _JOIN else change
+            for change in changes
+        )
+        return sorted(joins, key=lambda change: change[:3])
 
     @staticmethod
     def _apply(tree: ShareTree, change: _Change) -> None:

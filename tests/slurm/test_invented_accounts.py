@@ -32,7 +32,7 @@ def state_of(key: UserKey, **settings: float) -> ClusterState:
             POLICY,
             key,
             counts_for=settings.get("counts_for", 4.0),
-            lag=1.0,
+            lag=settings.get("lag", 1.0),
             forget_after=settings.get("forget_after", 86400.0),
             idle_users=int(settings.get("idle_users", 1000)),
         ),
@@ -195,20 +195,20 @@ def test_no_account_has_the_name_of_a_user_beside_it() -> None:
 
 
 def test_the_readings_of_many_accounts_cost_a_multiple_of_their_number() -> None:
-    def cost(accounts: int) -> int:
-        state = state_of("tree")
+    def cost(accounts: int, seconds: int = 1) -> int:
+        state = state_of("tree", lag=60.0)
         known = [f"x{number}" for number in range(accounts)]
         shares = dict.fromkeys(((account, "") for account in known), 1.0)
         state.set_associations(Associations(dict.fromkeys(known, "phys"), shares))
-        jobs = [pending(10 + number, "games", name, 3.0) for number, name in enumerate(known)]
+        jobs = [
+            pending(10 + number, "games", name, 3.0 + number % seconds)
+            for number, name in enumerate(known)
+        ]
         observe(state, 2.0, [])
+        observe(state, 56.0, jobs)
+        return counted(state.present)
 
-        def read() -> None:
-            observe(state, 3.5, jobs)
-            state.present()
-
-        return counted(read)
-
+    assert cost(400, seconds=50) < 4 * cost(400), "however many times users begin to count at"
     assert cost(400) < 6 * cost(100)
 
 
