@@ -3,7 +3,7 @@
 import math
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -219,9 +219,9 @@ class ClusterState:
             for seen in jobs
             if seen.job.started is not None
             and (seen.job.ended is None or self._last.get(seen.job.key) != seen)
-            and (
-                self._timelines.get(seen.job.key) or JobTimeline(seen.job.number, ())
-            ).needs_detail(seen.job, seen.ran, now)
+            and (self._timelines.get(seen.job.key) or JobTimeline(seen.job.number)).needs_detail(
+                seen.job, seen.ran, now
+            )
         ]
 
     def vanished(self, observation: Observation) -> list[JobKey]:
@@ -240,9 +240,9 @@ class ClusterState:
                 continue
             timeline = self._timelines.get(job)
             if timeline is None:
-                timeline = self._timelines[job] = JobTimeline(job.number, user)
+                timeline = self._timelines[job] = JobTimeline(job.number)
             self._join(user, attempt.start)
-            timeline.add(attempt)
+            timeline.add(replace(attempt, user=user))
             self._unsettled.add(job)
 
     def observe(self, observation: Observation) -> None:
@@ -340,8 +340,12 @@ class ClusterState:
     def busy_users(self) -> set[UserPath]:
         """Return the users with jobs: pending, running, or with changes that are not settled."""
         busy = {self.path_of(seen) for seen in self._last.values()}
-        busy |= {user for user, _ in self._held.values()}
-        return busy | {self._timelines[job].user for job in self._unsettled}
+        return busy | self._owners()
+
+    def _owners(self) -> set[UserPath]:
+        """Return the users of settled allocations, and of jobs with changes that are not."""
+        attempts = (a for job in self._unsettled for a in self._timelines[job].attempts)
+        return {user for user, _ in self._held.values()} | {attempt.user for attempt in attempts}
 
     def forget(self, paths: Iterable[UserPath]) -> None:
         """Let users without jobs be unknown until their next job."""
@@ -420,12 +424,10 @@ class ClusterState:
                 return
             if job.ended is not None and job.ended <= self.settled.now:
                 return
-            timeline = self._timelines[key] = JobTimeline(job.number, user, job.submitted)
+            timeline = self._timelines[key] = JobTimeline(job.number, job.submitted)
             if job.submitted <= self._began:
                 timeline.restarts = job.restarts  # the earlier attempts do not count
-        elif not timeline.attempts:
-            timeline.user = user
-        self.findings.corrections += timeline.update(job, detail, now)
+        self.findings.corrections += timeline.update(job, user, detail, now)
         self._unsettled.add(key)
 
     def _join(self, user: UserPath, time: float) -> None:
@@ -451,23 +453,24 @@ class ClusterState:
         ]
         settled = set()
         for job in self._unsettled:
-            timeline = self._timelines[job]
-            user = timeline.user
-            held = self._held.get(job, (user, NOTHING))[1]
-            steps = timeline.steps()
-            now_held = NOTHING
-            for step in steps:
+            owner, held = self._held.get(job, ((), NOTHING))
+            steps = self._timelines[job].steps()
+            now_owner, now_held = owner, NOTHING
+            for user, step in steps:
                 if step.time > since:
                     break
-                now_held = step.quantities
+                now_owner, now_held = user, step.quantities
+            if held and (not now_held or now_owner != owner):  # seen too late
+                changes.append(_change(since, job, owner, held, NOTHING))
+                held = NOTHING
             if now_held != held:  # seen too late, or a new start of the state
-                changes.append(_change(since, job, user, held, now_held))
+                changes.append(_change(since, job, now_owner, held, now_held))
                 held = now_held
-            for step in steps:
+            for user, step in steps:
                 if since < step.time <= until and step.quantities != held:
                     changes.append(_change(step.time, job, user, held, step.quantities))
                     held = step.quantities
-            if not steps or steps[-1].time <= until:
+            if not steps or steps[-1][1].time <= until:
                 settled.add(job)
         changes.sort(key=lambda change: change[:3])
         return changes, settled
@@ -500,7 +503,7 @@ class ClusterState:
 
     def _note_late(self, change: _Change) -> None:
         """Record a change that is applied at the settled time, because it was seen too late."""
-        steps = [step.time for step in self._timelines[change.job].steps()]
+        steps = [step.time for _, step in self._timelines[change.job].steps()]
         true_time = max((time for time in steps if time <= change.time), default=change.time)
         late = LateChange(change.job.number, change.user, true_time, change.time)
         self.findings.late.append(late)
@@ -508,8 +511,7 @@ class ClusterState:
     def _forget(self) -> None:
         """Forget users that have had no jobs and no commitments for a long time."""
         busy = {self.path(*names) for names in self._not_ended}
-        busy |= {user for user, _ in self._held.values()}
-        busy |= {self._timelines[job].user for job in self._unsettled}
+        busy |= self._owners()
         tree = self.settled.tree
         tree.set_busy({name_of(path[:depth]) for path in busy for depth in range(1, len(path) + 1)})
         for name in tree.forget_idle():

@@ -43,6 +43,8 @@ class Attempt:
     pauses: list[tuple[float, float | None]] = field(default_factory=list)
     """Suspensions: their begin and end. None: the job is still suspended."""
     end: float | None = None
+    user: UserPath = ()
+    """The user that the resources count for. A requeued job may change its account."""
 
     def paused(self, until: float) -> float:
         """Return the seconds of all suspensions up to a time."""
@@ -88,16 +90,14 @@ class JobTimeline:
 
     Args:
         number: The job's id.
-        user: The user that the job's resources count for.
         since: When the job was first submitted, in seconds since 1970.
     """
 
-    __slots__ = ("_current", "attempts", "number", "restarts", "since", "user")
+    __slots__ = ("_current", "attempts", "number", "restarts", "since")
 
-    def __init__(self, number: int, user: UserPath, since: float = 0.0) -> None:
+    def __init__(self, number: int, since: float = 0.0) -> None:
         self.number = number
         self.since = since
-        self.user = user
         self.attempts: list[Attempt] = []
         self.restarts = 0
         self._current: Attempt | None = None
@@ -108,9 +108,9 @@ class JobTimeline:
         """The attempt that holds resources now; None without an attempt."""
         return next((attempt for attempt in self.attempts if attempt.end is None), None)
 
-    def steps(self) -> list[Step]:
-        """Return the resources that the job holds, in order of time."""
-        return [step for attempt in self.attempts for step in attempt.steps()]
+    def steps(self) -> list[tuple[UserPath, Step]]:
+        """Return the resources that the job holds, in order of time, each with its user."""
+        return [(attempt.user, step) for attempt in self.attempts for step in attempt.steps()]
 
     def needs_detail(self, job: Job, ran: float, now: float) -> bool:
         """Return whether the times of suspensions and changes of size must be asked for.
@@ -137,11 +137,14 @@ class JobTimeline:
             or (not suspended and now - job.started - ran > paused + _ROUNDING)
         )
 
-    def update(self, job: Job, detail: JobDetail | None, now: float) -> list[Correction]:
+    def update(
+        self, job: Job, user: UserPath, detail: JobDetail | None, now: float
+    ) -> list[Correction]:
         """Take over what Slurm tells about the job.
 
         Args:
             job: The job as it is now.
+            user: The user that a new attempt counts for.
             detail: Times of suspensions and changes of size, if `needs_detail`.
             now: The time of the reading, in seconds since 1970.
 
@@ -168,7 +171,7 @@ class JobTimeline:
         attempt = self._attempt(job)
         if attempt is None:
             self.close(min(job.submitted, job.started))
-            attempt = Attempt(job.started, [Step(job.started, job.quantities)])
+            attempt = Attempt(job.started, [Step(job.started, job.quantities)], user=user)
             self.attempts.append(attempt)
             self.restarts, self._current = job.restarts, attempt
             if job.resized:

@@ -150,6 +150,35 @@ def test_a_start_that_slurm_has_forgotten_does_not_count_and_is_reported() -> No
     require_exact(state, [waiting], 8.5)
 
 
+@pytest.mark.parametrize("lag", [LAG, 1.0])
+@pytest.mark.parametrize("seen_pending", [True, False])
+def test_each_attempt_counts_for_the_account_that_the_job_had_at_its_start(
+    lag: float, seen_pending: bool
+) -> None:
+    state = ClusterState(StateSettings(POLICY, "account", lag=lag), 0.0)
+    first, second = (
+        Attempt(2.0, [Step(2.0, cores(8))], [], 9.0),
+        Attempt(12.0, [Step(12.0, cores(8))]),
+    )
+    truth = TrueJob(1, "games", 1.0, [first, second])
+    later = TrueJob(1, "games", 1.0, [first, replace(second, end=20.0)])
+    readings = [(truth, 4.5, "lab"), (truth, 10.5, "phys"), (truth, 14.5, "phys")]
+    readings += [(later, 24.5, "phys"), (later, 40.5, "phys")]
+    for job, now, account in readings if seen_pending else [readings[0], *readings[2:]]:
+        view = job.seen(now)
+        assert view is not None
+        seen = view[0]._replace(job=replace(view[0].job, account=account))
+        state.observe(Observation(now, [seen], {}, NODES))
+        present = state.present()
+        held = {path[0]: present.standing(path).allocation for path in present.users()}
+        holder = {4.5: "lab", 14.5: "phys"}.get(now)
+        assert {user for user, amounts in held.items() if amounts} == ({holder} - {None})
+    if lag == LAG:
+        assert nothing_assumed(state)
+        jobs = [TrueJob(1, "lab", 1.0, [first]), TrueJob(2, "phys", 9.0, later.attempts[1:])]
+        require_exact(state, jobs, 40.5)
+
+
 def settled_until(state: ClusterState, until: float) -> ShareTree:
     state.settle(until)
     return state.settled
