@@ -69,13 +69,21 @@ class _Waiting(NamedTuple):
 
     job: Job
     user: UserPath
-    targets: tuple[str, ...]
-    """One target. A heterogeneous job has one for each component."""
+    target: str
     demand: Quantities
     ready: bool
     scopes: tuple[Scope, ...]
     own_order: tuple[float, ...]
     """Orders jobs of one user with the same priority: nice, time, array, task."""
+    others: tuple[Job, ...] = ()
+    """The user's further components of a heterogeneous job."""
+    users: int = 1
+    """Number of users of a heterogeneous job. Each has an entry for its own components."""
+
+    def placed(self) -> list[PlacedJob]:
+        """Return the job, or all of the user's components, with their targets."""
+        others = [PlacedJob(job.target, job, self.user) for job in self.others]
+        return [PlacedJob(self.target, self.job, self.user), *others]
 
 
 _PlacedEntry: TypeAlias = tuple[Position, _Waiting]
@@ -100,6 +108,9 @@ def order_jobs(  # noqa: PLR0913 - each is a separate input
     with a common scope: partitions with common nodes, and special resources. A job that waits for a
     GPU, or for other nodes, therefore does not hold back other jobs of its user. A job has a place
     for each of its scopes, and gets the last of these places.
+
+    The components of a heterogeneous job take a turn of each of their users, with the components'
+    own demands. The job gets the last of these turns.
 
     Jobs without `is_ready` keep a place, but do not count for ready jobs. Their place is the one
     for the case of all jobs being ready.
@@ -133,8 +144,17 @@ def order_jobs(  # noqa: PLR0913 - each is a separate input
     if any(len(ready[user]) < len(queue) for user, queue in queues.items()):
         everything = _Merge(tree, ahead).order(queues)
         turns.insert(0, _few_not_ready(everything))
+    parts: dict[int, list[PlacedJob]] = {}
+    missing: dict[int, int] = {}
     for _, waiting in heapq.merge(*turns, key=itemgetter(0)):
-        order.placed += [PlacedJob(target, waiting.job, waiting.user) for target in waiting.targets]
+        if waiting.users == 1:
+            order.placed += waiting.placed()
+            continue
+        leader = waiting.job.heterogeneous
+        parts.setdefault(leader, []).extend(waiting.placed())
+        missing[leader] = missing.get(leader, waiting.users) - 1
+        if not missing[leader]:
+            order.placed += parts[leader]
     return order
 
 
@@ -373,7 +393,7 @@ def _next_tasks(entry: _Waiting, most: int, running: int) -> list[_Waiting]:
     if limit is not None:
         most = min(most, limit - running)
     return [
-        entry._replace(targets=(f"{job.array}_{task}",))
+        entry._replace(target=f"{job.array}_{task}")
         for task in islice(array_tasks(job.tasks), max(most, 0))
     ]
 
@@ -382,8 +402,11 @@ def _place_in_queue(
     waiting: _Waiting, base_priorities: Mapping[int, int]
 ) -> tuple[int, tuple[float, ...]]:
     job = waiting.job
+    priority = base_priorities.get(job.number, job.priority)
+    for other in waiting.others:  # a heterogeneous job is as urgent as its last component
+        priority = min(priority, base_priorities.get(other.number, other.priority))
     # Slurm's priorities are at least 1, so a user's `nice` may be hidden in them.
-    return -max(base_priorities.get(job.number, job.priority), 1), waiting.own_order
+    return -max(priority, 1), waiting.own_order
 
 
 def _own_order(job: Job) -> tuple[float, ...]:
@@ -450,28 +473,46 @@ class QueueReader:
                 queues.setdefault(user, []).extend(tasks)
                 tasks_of_array[job.array] += len(tasks)
         for components in heterogeneous.values():
-            _, user = min(components, key=lambda component: component[0].number)
-            jobs = tuple(job for job, _ in components)
-            blocking = [job.reason for job in jobs if not can_start(job.reason)]
-            if blocking:
-                passed_over[blocking[0]] += 1
-            else:
-                queues.setdefault(user, []).append(self._entry(jobs, user))
+            for entry in self._entries_of_components(components, passed_over):
+                queues.setdefault(entry.user, []).append(entry)
         return queues
 
+    def _entries_of_components(
+        self, components: Sequence[tuple[Job, UserPath]], passed_over: Counter[str]
+    ) -> list[_Waiting]:
+        """Return the entries of a heterogeneous job: one for the components of each user.
+
+        Args:
+            components: All components and their users.
+            passed_over: As in `read`.
+        """
+        blocking = [job.reason for job, _ in components if not can_start(job.reason)]
+        if blocking:
+            passed_over[blocking[0]] += 1
+            return []
+        ready = all(is_ready(job.reason) for job, _ in components)
+        parts: dict[UserPath, list[Job]] = {}
+        for job, user in components:
+            parts.setdefault(user, []).append(job)
+        return [
+            self._entry(jobs, user)._replace(ready=ready, users=len(parts))
+            for user, jobs in parts.items()
+        ]
+
     def _entry(self, components: Sequence[Job], user: UserPath) -> _Waiting:
-        """Return the entry of a job, or of all components of a heterogeneous job."""
-        first = min(components, key=attrgetter("number"))
+        """Return the entry of a job, or of a user's components of a heterogeneous job."""
+        first, *others = sorted(components, key=attrgetter("number"))
         demand = sum((job.quantities for job in components), start=Quantities())
         partitions = tuple(name for job in components for name in job.partitions)
         return _Waiting(
             first,
             user,
-            tuple(job.target for job in components),
+            first.target,
             demand,
-            ready=all(is_ready(job.reason) for job in components),
+            ready=is_ready(first.reason),
             scopes=self._scopes_of(partitions, demand),
             own_order=_own_order(first),
+            others=tuple(others),
         )
 
     def _scopes_of(self, partitions: tuple[str, ...], demand: Quantities) -> tuple[Scope, ...]:

@@ -119,6 +119,42 @@ def test_a_heterogeneous_job_takes_one_turn_for_all_components() -> None:
     assert placed.index("30") > placed.index("17"), "a has had 62 cores, b only 60"
 
 
+def test_each_component_of_a_heterogeneous_job_takes_a_turn_of_its_own_user() -> None:
+    shares = tree({("lab",): "", ("phys",): "", ("chem",): ""})
+    jobs = []
+    for leader in range(10, 30, 2):
+        small, large = Quantities.parse("cpus:1"), Quantities.parse("cpus:7")
+        jobs.append(job(leader, "lab", heterogeneous=leader, quantities=small))
+        jobs.append(job(leader + 1, "phys", heterogeneous=leader, quantities=large))
+    jobs += [job(number, "chem", quantities=Quantities.parse("cpus:8")) for number in range(50, 60)]
+    jobs += [job(60, "lab", quantities=Quantities.parse("cpus:1"))]
+    order = ordered(shares, jobs)
+    users = [placed.user[0] for placed in order.placed if placed.target != "60"]
+    cores = [7 * users[:turn].count("phys") - 8 * users[:turn].count("chem") for turn in range(27)]
+    assert max(map(abs, cores)) <= 8, "phys and chem have equal shares, whoever leads the jobs"
+    together = [placed.target for placed in order.placed if placed.job.heterogeneous]
+    assert together == [str(number) for number in range(10, 30)]
+    assert {placed.target: placed.job.number for placed in order.placed} == {
+        str(waiting.number): waiting.number for waiting in jobs
+    }
+
+
+def test_a_heterogeneous_job_is_as_urgent_as_its_last_component() -> None:
+    jobs = [
+        job(1, "a", heterogeneous=1, priority=9),
+        job(2, "a", heterogeneous=1, priority=3),
+        job(3, "a", priority=5),
+    ]
+    assert targets(ordered(tree({("a",): ""}), jobs)) == ["3", "1", "2"]
+
+
+def test_a_heterogeneous_job_beyond_the_places_of_one_of_its_users_has_no_place() -> None:
+    shares = tree({("a",): "", ("b",): ""})
+    jobs = [job(number, "b") for number in range(1, 5)]
+    jobs += [job(10, "a", heterogeneous=10), job(11, "b", heterogeneous=10)]
+    assert "10" not in targets(ordered(shares, jobs, ahead=4))
+
+
 @pytest.mark.parametrize("reason", ["Dependency", "JobHeldUser", "BeginTime", "AssocMaxJobsLimit"])
 def test_a_job_that_cannot_start_is_passed_over_and_holds_nobody_back(reason: str) -> None:
     shares = tree({("a",): "", ("b",): "cpus:50"})
