@@ -43,8 +43,8 @@ def recover(cluster: Cluster, call: contract.RecoverResources) -> Callable[[], N
         _note_return(cluster, client, call.agent_id, resources, declined=call.HasField("filters"))
         if agent is None or refusal is None or call.framework_id not in cluster.ledger.frameworks:
             return
-        cluster.demands.note_answer(client, agent.id, resources)
-        if client in cluster.ledger.clients:
+        learned = cluster.demands.note_answer(client, agent.id, resources)
+        if learned and client in cluster.ledger.clients:
             cluster.ledger.update_task(client)
         if resources:
             # A master puts PAUSE and RESUME around the calls of an ACCEPT, not of a DECLINE.

@@ -72,23 +72,29 @@ class Demands:
         if self._learns:
             self._offered.setdefault(client, {})[agent] = offer.plain.scalars
 
-    def note_answer(self, client: Client, agent: str, returned: Resources) -> None:
+    def note_answer(self, client: Client, agent: str, returned: Resources) -> bool:
         """Learn a client's demand from its answer to an offer: the part that the client kept.
 
         Args:
             client: The client that answers.
             agent: The agent's ID.
             returned: The resources of the offer that the client returned unused.
+
+        Returns:
+            Whether the client has a learned demand, or had one before. Otherwise `of` has not
+            changed.
         """
+        had_learned = client in self._kept
         offered = self._offered.get(client, {}).pop(agent, None)
         if offered is None:
-            return
+            return had_learned
         plain = returned.plain.scalars
         kept = Quantities({name: max(milli - plain[name], 0) for name, milli in offered.items()})
         if kept:
             self._kept.setdefault(client, deque(maxlen=_MOST_LEARNED)).append(kept)
         else:
             self._kept.pop(client, None)
+        return had_learned or client in self._kept
 
     def learned(self, client: Client) -> list[Quantities]:
         """Return the quantities that a client kept of its latest accepted offers, oldest first."""
