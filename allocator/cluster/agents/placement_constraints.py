@@ -94,8 +94,14 @@ class Host:
     """IP addresses of the agent as numbers (`_number`), as far as they are known."""
     attributes: tuple[mesos.Attribute, ...]
     """Attributes of the agent."""
-    _values: dict[str, _Values] = field(init=False, default_factory=dict, compare=False)
+    listed_name: bytes = field(init=False, compare=False, repr=False)
+    """The name in UTF-8 between commas, as in a list of names."""
+    _values: dict[str, _Values] = field(init=False, default_factory=dict, compare=False, repr=False)
     """Values of the attributes by name; empty before the first call of `has`."""
+
+    def __post_init__(self) -> None:
+        listed_name = f",{self.name},".encode(errors="replace")
+        object.__setattr__(self, "listed_name", listed_name)
 
     @classmethod
     def of(cls, info: mesos.SlaveInfo) -> "Host":
@@ -223,8 +229,10 @@ class Hosts:
         starts = range(0, len(ordered), count)
         self._begins = tuple(ordered[start] for start in starts)
         """The first name of each block, in ascending order."""
-        self._blocks = tuple(f",{','.join(ordered[start : start + count])}," for start in starts)
-        """The names in ascending order, in blocks, with a comma before and after each name."""
+        self._blocks = tuple(
+            f",{','.join(ordered[start : start + count])},".encode() for start in starts
+        )
+        """The names in ascending order, in blocks of UTF-8, with a comma before and after each."""
         self._others = tuple(others)
         """The other items as written, without repetitions."""
         self._text = _described(ordered, self._others)
@@ -252,7 +260,7 @@ class Hosts:
     @property
     def items(self) -> tuple[str, ...]:
         """The names in ascending order and lower case, and the other items as written."""
-        names = chain.from_iterable(block[1:-1].split(",") for block in self._blocks)
+        names = chain.from_iterable(block[1:-1].decode().split(",") for block in self._blocks)
         return (*names, *self._others)
 
     def __contains__(self, host: Host) -> bool:
@@ -260,7 +268,7 @@ class Hosts:
         name = host.name
         if self._blocks:
             block = bisect_right(self._begins, name) - 1
-            if block >= 0 and f",{name}," in self._blocks[block]:
+            if block >= 0 and host.listed_name in self._blocks[block]:
                 return True
         return (self._globs is not None and bool(self._globs.match(name))) or (
             bool(self._first) and any(map(self._has_address, host.addresses))
