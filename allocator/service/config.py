@@ -310,9 +310,9 @@ class LimitsSection(SettingsSection):
     framework that is not back stay reserved for it for 10 minutes. A framework that asks for more
     roles than remain is rejected until it subscribes again or a snapshot arrives."""
     frameworks: Annotated[int, Field(ge=1, le=LARGEST_NUMBER)] = 5_000
-    """Maximum number of frameworks that have roles; one takes about 15 kB of memory. Sets of
-    clients, which decide offers, grow with the square of the number. Principals leave room to each
-    other, and places stay reserved after a failover, as for `all_roles`. After a restart,
+    """Maximum number of frameworks that have roles; one takes about 15 kB of memory, plus twice the
+    size of its lists of hosts. Sets of clients, which decide offers, grow with the square of the
+    number. Principals leave room, and places stay reserved, as for `all_roles`. After a restart,
     frameworks that hold resources come first. A framework above the limit gets no offers until it
     subscribes again or a snapshot arrives."""
     exclusions: Annotated[int, Field(ge=1, le=LARGEST_NUMBER)] = 100_000
