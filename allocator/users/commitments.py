@@ -3,7 +3,7 @@
 A virtual leaf, `USER/.`, represents the clients of a user that has sub-users.
 """
 
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from typing import Any
 
 from allocator.cooperative import Cooperative
@@ -89,14 +89,14 @@ class AbsentUsers:
         since, remembered = self._stored[name]
         return StoredTrajectory(since, self._pools.tau, remembered)
 
-    def forget_faded(self, known: Container[str]) -> bool:
+    def forget_faded(self, known: Container[str]) -> list[str]:
         """Forget leaves whose commitments have decayed to almost zero.
 
         Args:
             known: Users with leaves to keep, because accumulated use does not decay.
 
         Returns:
-            True if a leaf was forgotten.
+            The names of the forgotten leaves.
         """
         faded = [
             name
@@ -106,7 +106,7 @@ class AbsentUsers:
         ]
         for name in faded:
             del self._stored[name]
-        return bool(faded)
+        return faded
 
 
 def is_significant(commitments: Mapping[str, float], rest: float = 0.0) -> bool:
@@ -178,13 +178,16 @@ class MemoryExport:
         self._absent = absent
         self._weights = weights
         self._all_changed = True
+        self._removed = set[str]()
+        """Users and virtual leaves removed since the last call of `changes`, or added again."""
 
     def mark_all_changed(self) -> None:
-        """Make the next call of `changes` return all users.
-
-        Called after a user has been removed, because a list of changes cannot express this.
-        """
+        """Make the next call of `changes` return all users."""
         self._all_changed = True
+
+    def mark_removed(self, names: Iterable[str]) -> None:
+        """Make the next call of `changes` return the names of removed users and virtual leaves."""
+        self._removed.update(names)
 
     def steps(self) -> Cooperative[Memory]:
         """Return the memory to store: all users' commitments, and weights set by operators.
@@ -221,7 +224,8 @@ class MemoryExport:
         A trajectory describes a user's commitments as functions of time. Only weights and boosts
         set by operators are considered.
 
-        The first call returns all users, and so does a call after `mark_all_changed`.
+        The first call returns all users, and so does a call after `mark_all_changed`. Costs
+        O(resources) for each returned user, and O(1) for each removed user.
         """
         pools = list(self._pools)
         changed = [pool.take_diverted() for pool in pools]
@@ -233,7 +237,9 @@ class MemoryExport:
         }
         if complete:
             trajectories |= {name: self._absent.trajectory(name) for name in self._absent}
-        return MemoryChanges(self._pools.now, trajectories, complete)
+        removed: Collection[str] = () if complete else self._removed.difference(trajectories)
+        self._removed = set()
+        return MemoryChanges(self._pools.now, trajectories, complete, removed=removed)
 
     def _trajectory(self, pool: Pool[str], user: str) -> StoredTrajectory:
         """Return a user's commitments as functions of time, and the weights set by operators.

@@ -1,6 +1,6 @@
 """State that survives a restart: commitments, and weights ordered by an operator."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -134,6 +134,9 @@ class MemoryChanges:
     courses: Mapping[str, StoredTrajectory]
     """Commitment trajectories, by user."""
     complete: bool
-    """Whether `courses` has all users. Otherwise, missing users are unchanged."""
+    """Whether `courses` has all users. Otherwise, users in neither `courses` nor `removed` are
+    unchanged."""
     places: Mapping[str, OccupiedPlaces] = field(default_factory=dict)
     """All role-tree places, as in a memory."""
+    removed: Collection[str] = ()
+    """Users and virtual leaves that have been removed; empty if `courses` has all users."""

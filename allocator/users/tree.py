@@ -39,6 +39,8 @@ Repeats: TypeAlias = Mapping[str, tuple[Quantities, Quantities]]
 cease to be repeated. Quantities are repeated if several clients of the user hold the same
 resources."""
 
+_USERS_A_STEP = 100
+"""Idle users that are examined or forgotten in one cooperative step."""
 _SORT_AGAIN = 60.0
 """Seconds between two sorts of idle users, if the first has not reduced them to the limit."""
 NO_REPEATS: Repeats = {}
@@ -463,6 +465,7 @@ class UserTree(Generic[Client]):
             self.forget(child)
         self._weights.order(name, None)
         self._absent.discard(user.leaf)
+        self._export.mark_removed([user.leaf])
         self._idle_since[name] = self.now
         self._remove(user)
         self._pools.mark_recount()
@@ -488,7 +491,7 @@ class UserTree(Generic[Client]):
         """Return users whose commitment trajectory, weight or boost changed since the last call.
 
         The first call returns all users, as does a call after a change that concerns all users,
-        such as a new capacity. Costs O(resources) for each returned user.
+        such as a new capacity. Costs O(resources) for each returned user. Removed users are named.
         """
         self.update_entitlements()
         return self._export.changes()
@@ -512,6 +515,7 @@ class UserTree(Generic[Client]):
         Users must not be read until the generator is exhausted.
         """
         self.update_entitlements()
+        self._export.mark_all_changed()
         elapsed = max(self.now - memory.time, 0.0) if memory.time else 0.0
         present = {
             user: (dict(account.overuse), account.rate_of_use)
@@ -591,6 +595,15 @@ class UserTree(Generic[Client]):
     def forget_idle(self) -> list[str]:
         """Forget undeclared users that have been idle for `forget_after` seconds.
 
+        See `forget_idle_in_steps`.
+        """
+        return run_to_completion(self.forget_idle_in_steps())
+
+    def forget_idle_in_steps(self) -> Cooperative[list[str]]:
+        """Generator form of `forget_idle`, for cooperative steps.
+
+        Users must not be read or changed until the generator is exhausted.
+
         Users with commitments are kept, and so are the users above them, and users with much more
         accumulated use than a new user. If more users than `idle_users` are idle, the surplus is
         forgotten earlier. Accumulated use does not decay, so it does not protect a user beyond
@@ -599,10 +612,13 @@ class UserTree(Generic[Client]):
         Returns:
             The names of the forgotten users and virtual leaves.
         """
-        if self._absent.forget_faded(self._known if self._keeps_accumulated_use else ()):
-            self._export.mark_all_changed()
-        removable = self._removable(self._outdated_idle())
-        for name in removable:
+        kept = self._known if self._keeps_accumulated_use else ()
+        self._export.mark_removed(self._absent.forget_faded(kept))
+        idle = yield from self._outdated_idle()
+        removable = yield from self._removable(idle)
+        for number, name in enumerate(removable, 1):
+            if not number % _USERS_A_STEP:
+                yield
             if name not in self._idle_since:
                 continue  # removed with the last sub-user of the same user
             user = self._known.get(name)
@@ -614,7 +630,7 @@ class UserTree(Generic[Client]):
             self._unforgettable = max(len(self._idle_since) - self._settings.idle_users, 0)
         return list(removable)
 
-    def _outdated_idle(self) -> list[str]:
+    def _outdated_idle(self) -> Cooperative[list[str]]:
         """Return idle users and virtual leaves to forget: long idle, or more than `idle_users`."""
         latest = self.now - self._settings.forget_after
         begins = dict[int, float]()
@@ -626,10 +642,10 @@ class UserTree(Generic[Client]):
         surplus = len(self._idle_since) - len(idle) - self._settings.idle_users
         if surplus > 0 and self._must_sort(surplus):
             self._sorted_at = self.now
-            return self._first_to_forget(latest, begins)
+            return (yield from self._first_to_forget(latest, begins))
         return idle
 
-    def _removable(self, idle: list[str]) -> Mapping[str, None]:
+    def _removable(self, idle: list[str]) -> Cooperative[Mapping[str, None]]:
         """Return the removable users and virtual leaves among idle users, sub-users first.
 
         Named users are no longer recorded as idle. The caller removes users afterwards, because
@@ -638,7 +654,9 @@ class UserTree(Generic[Client]):
         if self._settings.forgets_subtrees:
             idle.sort(key=lambda name: name.count("/"), reverse=True)
         removable = dict[str, None]()
-        for name in idle:
+        for number, name in enumerate(idle, 1):
+            if not number % _USERS_A_STEP:
+                yield
             if self._weights.keeps(name):
                 del self._idle_since[name]
             elif self._is_alone(name, removable) and self._is_decayed(name):
@@ -656,7 +674,7 @@ class UserTree(Generic[Client]):
         grown = surplus > self._unforgettable + self._settings.idle_users // 20
         return grown or self.now >= self._sorted_at + _SORT_AGAIN
 
-    def _first_to_forget(self, latest: float, begins: dict[int, float]) -> list[str]:
+    def _first_to_forget(self, latest: float, begins: dict[int, float]) -> Cooperative[list[str]]:
         """Return idle users to forget so that no more than `idle_users` remain.
 
         If whole subtrees are forgotten, a twentieth of the limit is forgotten in advance. All idle
@@ -666,7 +684,12 @@ class UserTree(Generic[Client]):
             latest: Users that have been idle since this time or earlier, in seconds, come first.
             begins: Accumulated use of a new user, by `id` of the pool. Missing values are added.
         """
-        order = sorted(self._idle_since, key=lambda name: self._idle_key(name, latest, begins))
+        keys = dict[str, tuple[bool, float, float, float]]()
+        for name in self._idle_since:
+            keys[name] = self._idle_key(name, latest, begins)
+            if not len(keys) % _USERS_A_STEP:
+                yield
+        order = sorted(keys, key=keys.__getitem__)
         limit = self._settings.idle_users
         if self._settings.forgets_subtrees:
             limit -= limit // 20
@@ -791,7 +814,7 @@ class UserTree(Generic[Client]):
 
     def _remove(self, user: User[Client]) -> None:
         """Remove a user without clients and sub-users from the tree."""
-        self._export.mark_all_changed()
+        self._export.mark_removed([user.name])
         del self._idle_since[user.name]
         del self._known[user.name]
         parent = user.parent
@@ -801,6 +824,8 @@ class UserTree(Generic[Client]):
         if self._weights.by(user.name) and parent is not self._root:
             self._update_named(parent)
         if parent is not self._root and not parent.children:
+            if parent.sub_pool is not None and parent.leaf in parent.sub_pool:
+                self._export.mark_removed([parent.leaf])
             self._pools.end(parent)
             self._idle_since.pop(parent.leaf, None)
             if parent.name not in self._idle_since:
@@ -810,7 +835,7 @@ class UserTree(Generic[Client]):
     def _forget_leaf(self, user: User[Client]) -> None:
         """Remove a user's virtual leaf, because the user has no clients of its own any more."""
         assert user.sub_pool is not None
-        self._export.mark_all_changed()
+        self._export.mark_removed([user.leaf])
         del self._idle_since[user.leaf]
         user.sub_pool.remove(user.leaf)
         self._pools.mark_outdated(user)

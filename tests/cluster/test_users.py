@@ -17,7 +17,7 @@ from allocator.fairness import policies
 from allocator.fairness.commitment import decayed
 from allocator.fairness.pool import Pool
 from allocator.fairness.quantities import Quantities
-from allocator.users.memory import Memory, RememberedUser
+from allocator.users.memory import Memory, MemoryChanges, RememberedUser
 from allocator.users.settings import DeclaredUser
 from allocator.users.tree import UserTree
 from tests.cluster.master_side import MasterSide
@@ -459,5 +459,66 @@ def test_the_store_forgets_a_virtual_leaf_with_the_tree() -> None:
     users.advance(users.now + 10.0)
     users.forget_idle()
     changes = users.changes()
-    assert changes.complete
-    assert set(changes.courses) == {"a", "a/b"}
+    assert not changes.complete
+    assert set(changes.removed) == {"a/."}
+
+
+def crowded(idle: int, *, limit: int) -> Users:
+    """Return users of which most are idle, all told to the store, and one minute later."""
+    users = new_users(
+        replace(SUBTREES, counts_for=4.0, limits=Limits(idle_users=limit)),
+    )
+    for number in range(idle):
+        users.remove(users.get(f"r{number}"), join(users, f"r{number}"))
+    users.changes()
+    users.advance(users.now + 60.0)
+    return users
+
+
+def test_forgotten_users_make_the_store_read_no_other_users() -> None:
+    def cost(idle: int) -> int:
+        users = crowded(idle, limit=idle - 10)
+        gone = users.forget_idle()
+        changes: list[MemoryChanges] = []
+        calls = counted(lambda: changes.append(users.changes()))
+        assert set(changes[0].removed) == set(gone)
+        assert not changes[0].complete
+        return calls // len(gone)
+
+    cost(40)  # fills the caches
+    assert cost(400) <= cost(100) + 5
+
+
+def test_a_user_that_came_back_before_the_store_was_told_is_not_removed() -> None:
+    users = crowded(4, limit=2)
+    gone = users.forget_idle()
+    users.advance(users.now + 1.0)
+    join(users, gone[0])
+    changes = users.changes()
+    assert gone[0] not in changes.removed
+    assert gone[0] in changes.courses
+    assert set(gone[1:]) <= set(changes.removed)
+
+
+def test_idle_users_are_sorted_and_forgotten_in_short_steps() -> None:
+    """The longest step does not grow with the users; the order is that of one step."""
+
+    def longest(idle: int) -> int:
+        users = crowded(idle, limit=idle // 2)
+        expected = crowded(idle, limit=idle // 2).forget_idle()
+        work, costs, gone = users.forget_idle_in_steps(), list[int](), None
+
+        def step() -> None:
+            nonlocal gone
+            try:
+                next(work)
+            except StopIteration as end:
+                gone = end.value
+
+        while gone is None:
+            costs.append(counted(step))
+        assert gone == expected
+        return max(costs)
+
+    longest(100)  # fills the caches
+    assert longest(1600) < 1.5 * longest(400)

@@ -351,6 +351,8 @@ class Walk:
         changes = self.users.changes()
         if changes.complete:
             self.told.clear()
+        for name in changes.removed:
+            self.told.pop(name, None)
         self.told.update(changes.courses)
         now = self.plainly.now
         assert_alike({n: c.at(now) for n, c in self.told.items()}, self.plainly.memory())
@@ -444,7 +446,8 @@ def test_an_observer_learns_of_commitments_that_decayed_completely() -> None:
     users.advance(2000.0)
     users.forget_idle()
     changes = users.changes()
-    assert (changes.complete, changes.courses) == (True, {})
+    assert (changes.complete, changes.courses) == (False, {})
+    assert set(changes.removed) == {"a/."}
 
 
 def test_a_forgiven_virtual_leaf_reports_no_commitment() -> None:

@@ -10,9 +10,10 @@ from typing import Any, TypeAlias
 
 from allocator.cluster.calls import agents, frameworks, operators, resources
 from allocator.cluster.state import Cluster
+from allocator.cooperative import Cooperative
 
-Change: TypeAlias = Callable[[], None]
-"""Applies a prepared call to the cluster; cannot fail."""
+Change: TypeAlias = Callable[[], Cooperative[None] | None]
+"""Applies a prepared call to the cluster, perhaps in cooperative steps; cannot fail."""
 Prepare: TypeAlias = Callable[[Cluster, Any], Change]
 """Validates a call; returns its change or raises `InvalidEvent`."""
 

@@ -10,22 +10,24 @@ from allocator.cluster.quota import parse_limited_quota, parse_quota
 from allocator.cluster.state import Cluster
 from allocator.cluster.users.usage import update_usage
 from allocator.contract import allocator_pb2 as contract
+from allocator.cooperative import Cooperative
 from allocator.fairness.bounds import LARGEST_WEIGHT, LEAST_WEIGHT
 from allocator.users.tree import in_range
 
 
-def tick(cluster: Cluster, _: contract.Tick) -> Callable[[], None]:
+def tick(cluster: Cluster, _: contract.Tick) -> Callable[[], Cooperative[None]]:
     """Return a function for periodic work: expire filters, forget idle users, allocate agents.
 
+    The function returns a generator for cooperative steps, because many users may be forgotten.
     Once in each sampling period, the function also samples the resources that users use. These
     samples limit the weights of users in entitlements (setting `counts_for`).
     """
 
-    def change() -> None:
+    def change() -> Cooperative[None]:
         for agent in cluster.filters.expire(cluster.now_ns):
             cluster.candidates.mark_changed(agent)
         users = cluster.ledger.clients.users
-        users.forget_idle()
+        yield from users.forget_idle_in_steps()
         if users.look_is_due:
             update_usage(cluster)
         cluster.candidates.schedule_all()

@@ -216,7 +216,7 @@ class Engine(View):
             if number:
                 yield
             try:
-                self._apply(event)
+                yield from self._apply(event)
             except InvalidEvent as error:
                 lost = isinstance(error, LostTrack)
                 if lost or self._may_request_snapshot():
@@ -344,7 +344,7 @@ class Engine(View):
             self.statistics.faults += 1
             cluster.filters = OfferFilters(cluster.limits.filters)
 
-    def _apply(self, event: contract.Event) -> None:
+    def _apply(self, event: contract.Event) -> Cooperative[None]:
         if event.sequence != self._sequence + 1:
             raise LostTrack(
                 f"event {event.sequence} follows event {self._sequence}: events are missing or "
@@ -376,7 +376,9 @@ class Engine(View):
             if self._before_change is not None:
                 self._before_change(self.now)
             users.advance(cluster.now_ns / _NANOSECONDS)
-            change()
+            steps = change()
+            if steps is not None:
+                yield from steps
             users.update_entitlements()
         except Exception as error:  # a partial change; only a snapshot repairs it
             raise self._rejection(event.sequence, call, error) from error

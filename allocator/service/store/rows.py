@@ -114,8 +114,9 @@ class StoreRows:
         for user, trajectory in changes.courses.items():
             encoded[user] = _encode_trajectory(trajectory)
             yield
-        if changes.complete:
-            for user in self._rows.keys() - encoded.keys():
+        gone = self._rows.keys() - encoded.keys() if changes.complete else changes.removed
+        for user in gone:
+            if user in self._rows:
                 self._sum -= self._rows.pop(user)[1]
                 self._unwritten.add(user)
                 for subset in (self._boosted, self._accumulating, self._needless):
