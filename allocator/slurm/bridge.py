@@ -36,6 +36,8 @@ from allocator.slurm.task_shares import TaskShareMeasure
 from allocator.slurm.timelines import Correction
 from allocator.slurm.users import Associations, read_associations
 
+_ACCOUNTS_AGAIN = 10.0
+"""Minimum seconds between two readings of the accounts for jobs whose accounts may be new."""
 _REMEMBERED_POLLS = 20
 """Number of polls whose starts determine how far the order reaches."""
 _FEWEST_AHEAD = 100
@@ -165,6 +167,8 @@ class Bridge:
         self._queue_reader = QueueReader()
         self._accounts_reading: Future[str] | None = None
         """A reading of the accounts that has begun, and was not taken over yet."""
+        self._accounts_asked = _NEVER
+        """Time at which the latest reading of the accounts began."""
         self.accounts_failure = ""
         """Error of the latest reading of the accounts; empty if it succeeded."""
         self.records_failure = ""
@@ -240,8 +244,9 @@ class Bridge:
         if not history.accounting or settings.state.user_key == "user":
             return None
         if self._accounts_reading is None:
-            if now - self._accounts_read < settings.accounts_every:
+            if not self._accounts_due(now):
                 return None
+            self._accounts_asked = now
             self._accounts_reading = _in_thread(self.client.associations)
         reading, is_first = self._accounts_reading, self._accounts_read == _NEVER
         if is_first:
@@ -266,6 +271,14 @@ class Bridge:
         self.accounts_failure = ""
         return associations
 
+    def _accounts_due(self, now: float) -> bool:
+        """Return whether to read the accounts: regularly, and soon if jobs have new accounts."""
+        since = now - self._accounts_read
+        pause = max(_ACCOUNTS_AGAIN, self._accounts_read - self._accounts_asked)
+        return since >= self.settings.accounts_every or (
+            bool(self.state.awaiting) and since >= pause
+        )
+
     def _take_over(self, reading: "_Reading") -> ShareTree:
         """Apply what Slurm has shown, and return the present users.
 
@@ -281,7 +294,7 @@ class Bridge:
         observation = reading.observation
         self._history = reading.history
         if reading.associations is not None:
-            self.state.set_associations(reading.associations)
+            self.state.set_associations(reading.associations, self._accounts_asked - 1.0)
             self._accounts_read = observation.now
         if reading.records:
             self._catch_up(observation, reading.records)

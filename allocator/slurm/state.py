@@ -158,6 +158,11 @@ class ClusterState:
         """The number of jobs that started between the two latest observations."""
         self.nodes: dict[str, ClusterNode] = {}
         self.associations = Associations()
+        self._listed = math.inf
+        """Jobs submitted later may have accounts that the tree of accounts lacks."""
+        self.awaiting: set[JobKey] = set()
+        """Jobs of the latest observation that wait for the next tree of accounts. Their accounts
+        may be new, and below others."""
         self._paths: dict[tuple[str, str], UserPath] = {}
         """Users by the user and the account of their jobs."""
         self.capacities: deque[tuple[float, Quantities]] = deque(maxlen=_REMEMBERED_CAPACITIES)
@@ -177,8 +182,14 @@ class ClusterState:
         self._not_ended: set[tuple[str, str]] = set()
         """User and account of the jobs of the latest observation that have not ended."""
 
-    def set_associations(self, associations: Associations) -> None:
-        """Replace the tree of accounts and its shares, from the next observation on."""
+    def set_associations(self, associations: Associations, listed: float = math.inf) -> None:
+        """Replace the tree of accounts and its shares, from the next observation on.
+
+        Args:
+            associations: The tree of accounts.
+            listed: The time before the reading of the tree, in seconds since 1970.
+        """
+        self._listed = listed
         if associations != self.associations:
             self.associations = associations
             self._paths.clear()
@@ -201,7 +212,7 @@ class ClusterState:
         """
         fresh = ClusterState(self.settings, self.settled.now)
         fresh.settled.set_capacity(self.settled.capacity)
-        fresh.set_associations(self.associations)
+        fresh.set_associations(self.associations, self._listed)
         fresh.inherit(self.settled.tree.memory())
         fresh.findings, fresh.nodes, fresh.capacities = self.findings, self.nodes, self.capacities
         fresh._capacity, fresh._global = self._capacity, self._global
@@ -259,10 +270,14 @@ class ClusterState:
         self.pending = []
         self.running = self.starts = 0
         self._not_ended = set()
+        awaited, self.awaiting = self.awaiting, set()
         unknown: dict[str, set[str]] = {}
         """Accounts of pending jobs unknown to slurmdbd, by system user."""
         for seen in observation.jobs:
             job = seen.job
+            if job.submitted >= self._listed and self._awaits_accounts(job, now):
+                self.awaiting.add(job.key)
+                continue
             if job.started is None:
                 if not self._observe_waiting(job, unknown, now):
                     continue
@@ -271,7 +286,8 @@ class ClusterState:
                 self.running += 1
                 self.starts += job.started > self.observed
             before = last.get(job.key)
-            if before is None or before.job is not job or job.number in observation.details:
+            is_new = before is None or before.job is not job or job.key in awaited
+            if is_new or job.number in observation.details:
                 self._observe_job(seen, observation.details.get(job.number), now)
         self._forget_timelines(last)
         self.observed = now
@@ -374,6 +390,16 @@ class ClusterState:
             self.capacities.append((time, capacity))
             self._global.append(_Change(time, _CAPACITY, _NO_JOB, (), NOTHING, capacity))
         self.nodes = {node.name: node for node in nodes}
+
+    def _awaits_accounts(self, job: Job, now: float) -> bool:
+        """Return whether a job waits for the next tree of accounts, at most for the lag."""
+        return (
+            now - job.submitted < self.settings.lag
+            and self.settings.user_key != "user"
+            and bool(job.account)
+            and job.account not in self.associations.accounts
+            and job.key not in self._timelines
+        )
 
     def _counts(self, job: Job, unknown: dict[str, set[str]]) -> bool:
         """Return whether a job without a start counts; add its account to its system user's."""

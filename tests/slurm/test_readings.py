@@ -16,7 +16,7 @@ from allocator.slurm.jobs import JobKey
 from allocator.slurm.rows import ShapeError
 from allocator.slurm.state import StateSettings
 from tests.slurm.test_checks import GOOD, association_rows
-from tests.slurm.test_jobs import NODE, RUNNING, changed, printed
+from tests.slurm.test_jobs import NODE, PENDING, RUNNING, changed, printed
 
 NOW = 1795707940.0
 OTHER = changed(RUNNING, jobid="5", arrayjobid="5", username="news", tres_alloc="cpu=39,mem=1G")
@@ -29,10 +29,13 @@ class PrintedSlurm(SlurmClient):
         super().__init__({}, timeout)
         self.lines = [RUNNING]
         self.weight = "7"
+        self.accounts = [("phys", "man", "", "1")]
+        self.lists = 0
         self.list_accounts = self.list_at_once
 
     def list_at_once(self) -> str:
-        return association_rows([("phys", "", "root", self.weight), ("phys", "man", "", "1")])
+        self.lists += 1
+        return association_rows([("phys", "", "root", self.weight), *self.accounts])
 
     def associations(self) -> str:
         """Return what sacctmgr prints."""
@@ -133,6 +136,51 @@ def test_a_list_of_accounts_in_another_form_leaves_the_former_tree_and_is_counte
     assert weight(bridge) == 7.0
     assert "sacctmgr printed no columns" in bridge.accounts_failure
     assert bridge.rejected.counts["sacctmgr"] == 2
+
+
+@pytest.mark.parametrize("line", [RUNNING, PENDING])
+def test_a_job_of_a_new_account_waits_for_the_next_list_of_accounts(line: str) -> None:
+    client = PrintedSlurm()
+    client.lines = []
+    state = StateSettings(create("sdrf", {"half_life": 3600.0}), user_key="tree", lag=60.0)
+    bridge = Bridge(client, BridgeSettings(state, accounts_every=300.0), NOW - 100.0)
+    bridge.poll(NOW)
+    start = f"{NOW + 1.0:.0f}"
+    times = {"submittime": start, "eligibletime": start}
+    if line == RUNNING:
+        times["starttime"] = start
+    client.lines = [
+        changed(line, username="man", account="new", **times),
+        changed(line, username="man", account="", jobid="8", **times),
+    ]
+    client.accounts += [("new", "", "phys", "2")]
+    assert set(bridge.poll(NOW + 2.0).tree.users()) == {("(no account)", "man")}
+    bridge.poll(NOW + 11.0)
+    await_accounts(bridge)
+    users = {("(no account)", "man"), ("phys", "new", "man")}
+    assert set(bridge.poll(NOW + 12.0).tree.users()) == users
+    bridge.poll(NOW + 90.0)
+    joined = bridge.state.settled
+    assert (
+        joined.standing(("phys", "new", "man")).allocation
+        == joined.standing(("(no account)", "man")).allocation
+    )
+    assert not bridge.state.findings.late
+
+
+def test_a_job_of_an_invented_account_waits_for_one_list_of_accounts() -> None:
+    client = PrintedSlurm()
+    client.lines = []
+    state = StateSettings(create("sdrf", {"half_life": 3600.0}), user_key="tree", lag=60.0)
+    bridge = Bridge(client, BridgeSettings(state, accounts_every=300.0), NOW - 100.0)
+    bridge.poll(NOW)
+    start = f"{NOW + 1.0:.0f}"
+    client.lines = [changed(PENDING, account="x", submittime=start, eligibletime=start)]
+    for second in range(2, 40, 4):
+        bridge.poll(NOW + second)
+        await_accounts(bridge)
+    assert [user for _, user in bridge.state.pending] == [("x", "games")]
+    assert client.lists == 2
 
 
 def test_after_an_unexpected_error_the_next_reading_succeeds_and_commitments_remain() -> None:
