@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 from functools import partial
@@ -26,12 +26,12 @@ from allocator.slurm.jobs import (
     read_details,
     read_nodes,
 )
-from allocator.slurm.order import Order, QueueReader, order_jobs
+from allocator.slurm.order import Order, QueueReader, is_ready, order_jobs
 from allocator.slurm.reasons import ReasonGroup, group_of
 from allocator.slurm.records import Record, read_accounting, read_jobcomp
 from allocator.slurm.rows import RejectedRecords, ShapeError
 from allocator.slurm.shares import ShareTree
-from allocator.slurm.state import ClusterState, Observation, StateSettings
+from allocator.slurm.state import ClusterState, Observation, PendingJob, StateSettings
 from allocator.slurm.task_shares import TaskShareMeasure
 from allocator.slurm.timelines import Correction
 from allocator.slurm.users import Associations, read_associations
@@ -42,6 +42,8 @@ _REMEMBERED_POLLS = 20
 """Number of polls whose starts determine how far the order reaches."""
 _FEWEST_AHEAD = 100
 """Minimum number of jobs in the order of each group, if so many are pending."""
+_CONTESTED_FOR = 600.0
+"""Seconds for which each user has places of its own, after a ready job without a place started."""
 _STARTS_AHEAD = 3
 """The order has this many times the jobs that started between any two of the latest polls."""
 
@@ -181,6 +183,10 @@ class Bridge:
         dependent jobs, and jobs with a later begin time."""
         self._starts: deque[int] = deque(maxlen=_REMEMBERED_POLLS)
         """Numbers of jobs that started between the latest polls."""
+        self._placed: set[str] = set()
+        """The jobs of the latest order, as `scontrol` knows them."""
+        self._contested_until = _NEVER
+        """Time until which each user has places of its own."""
 
     def poll(self, now: float | None = None) -> Cycle:
         """Read Slurm once, apply what has changed, and set the site factors of pending jobs.
@@ -194,9 +200,14 @@ class Bridge:
         """
         started = time.time() if now is None else now
         reading = self._read(started)
+        pending = self.state.pending
         tree = self._apply(partial(self._take_over, reading))
+        if self._passed_places(pending):
+            self._contested_until = started + _CONTESTED_FOR
         self._note_factors(self.client.site_factors())
-        return self._write(Cycle(started, tree, self._order(tree), self.settings.dry_run))
+        order = self._order(tree, contested=started < self._contested_until)
+        self._placed = {placed.target for placed in order.placed}
+        return self._write(Cycle(started, tree, order, self.settings.dry_run))
 
     def _read(self, now: float) -> "_Reading":
         """Read Slurm without changing the state."""
@@ -303,7 +314,7 @@ class Bridge:
         self.state.observe(observation)
         if observation.nodes is not None:
             self._nodes_read = observation.now
-        self._starts.append(self.state.starts)
+        self._starts.append(len(self.state.started))
         return self.state.present()
 
     def _catch_up(self, observation: Observation, records: list[Record]) -> None:
@@ -375,7 +386,20 @@ class Bridge:
                 present[target] = self._factors[target]
         self._factors = present
 
-    def _order(self, tree: ShareTree) -> Order:
+    def _passed_places(self, pending: Sequence[PendingJob]) -> bool:
+        """Return whether a ready job without a place has started since the latest reading.
+
+        Args:
+            pending: The pending jobs of the latest reading. Tasks belong to the job of their array.
+        """
+        placed = self._placed
+        unplaced = [job for job in self.state.started if job.target not in placed]
+        if not unplaced:
+            return False
+        ready = {(job.array, job.user) for job, _ in pending if is_ready(job.reason)}
+        return any((job.array, job.user) in ready for job in unplaced)
+
+    def _order(self, tree: ShareTree, *, contested: bool) -> Order:
         running_tasks: Counter[int] = Counter(
             seen.job.array
             for seen in self.state.seen()
@@ -393,6 +417,7 @@ class Bridge:
             base,
             ahead=self._ahead(),
             tasks_ahead=self.settings.tasks_ahead,
+            contested=contested,
             reader=self._queue_reader,
         )
 

@@ -86,7 +86,9 @@ class _Waiting(NamedTuple):
         return [PlacedJob(self.target, self.job, self.user), *others]
 
 
-_PlacedEntry: TypeAlias = tuple[Position, _Waiting]
+_Numbers: TypeAlias = tuple[int, ...]
+"""For each scope of a job: its number among its user's jobs of the scope, from 1."""
+_PlacedEntry: TypeAlias = tuple[Position, _Waiting, _Numbers]
 """A pending job, with the position of a node of the tree at the job's turn."""
 
 
@@ -99,6 +101,7 @@ def order_jobs(  # noqa: PLR0913 - each is a separate input
     *,
     ahead: int,
     tasks_ahead: int,
+    contested: bool = False,
     reader: "QueueReader | None" = None,
 ) -> Order:
     """Return the order in which pending jobs should start.
@@ -125,10 +128,12 @@ def order_jobs(  # noqa: PLR0913 - each is a separate input
         nodes: All nodes by name.
         base_priorities: Priorities without the site factor, by job id; jobs without an entry have
             their priority.
-        ahead: Maximum number of ready jobs of one scope in the order. Jobs that are not ready are
-            in the order if fewer than `ahead` jobs would precede them with all jobs ready, and only
-            the first ones of each user.
+        ahead: Maximum number of ready jobs of one scope in the order, apart from the additional
+            places of `_Places`. Jobs that are not ready are in the order if they would have a place
+            with all jobs ready, and only the first ones of each user.
         tasks_ahead: Maximum number of pending tasks of an array in the order.
+        contested: Whether each user has places of its own, because jobs without a place start
+            before jobs with a place.
         reader: Remembers the queue entries of the reading before.
     """
     order = Order()
@@ -140,13 +145,13 @@ def order_jobs(  # noqa: PLR0913 - each is a separate input
     ready = {
         user: [waiting for waiting in queue if waiting.ready] for user, queue in queues.items()
     }
-    turns = [_Merge(tree, ahead).order(ready)]
+    turns = [_Merge(tree, _Places(ahead, contested=contested)).order(ready)]
     if any(len(ready[user]) < len(queue) for user, queue in queues.items()):
-        everything = _Merge(tree, ahead).order(queues)
+        everything = _Merge(tree, _Places(ahead, contested=contested)).order(queues)
         turns.insert(0, _few_not_ready(everything))
     parts: dict[int, list[PlacedJob]] = {}
     missing: dict[int, int] = {}
-    for _, waiting in heapq.merge(*turns, key=itemgetter(0)):
+    for _, waiting, _ in heapq.merge(*turns, key=itemgetter(0)):
         if waiting.users == 1:
             order.placed += waiting.placed()
             continue
@@ -171,9 +176,65 @@ def _few_not_ready(turns: Iterable[_PlacedEntry]) -> Iterator[_PlacedEntry]:
 class _Sequence(NamedTuple):
     """Jobs of a node of the tree, in the order of the node."""
 
-    entries: Iterable[_Waiting]
+    entries: Iterable[tuple[_Waiting, _Numbers]]
     scopes: Counter[Scope]
     """Number of these jobs in each scope."""
+    of_user: bool = False
+    """Whether the node is a user, so that the numbers rise."""
+
+
+class _Places:
+    """The places in each scope.
+
+    A scope has `ahead` places. At most half of them are for one user: if a user has more places,
+    the further places are additional. In a contested order, `ahead` additional places are for the
+    first jobs of each user, up to half of `ahead` from each user; then `ahead` places up to a
+    quarter, and so on. At last each user has a place for its first job. Users whose ready jobs take
+    all places, but cannot start, therefore leave places for all others.
+
+    Args:
+        ahead: Number of places of a scope, at least 1.
+        contested: Whether each user has places of its own.
+    """
+
+    def __init__(self, ahead: int, *, contested: bool) -> None:
+        self._ahead = ahead
+        self._quotas = [ahead, (ahead + 1) // 2]
+        """Maximum numbers of jobs from one user."""
+        while self._quotas[-1] > 1:
+            self._quotas.append((self._quotas[-1] + 1) // 2)
+        self._contested = contested
+        self._levels: dict[Scope, int] = {}
+        """The present quota, as a place in `_quotas`; without an entry, the first."""
+        self._most: dict[Scope, int] = {}
+        """The present maximum from one user; without an entry, `ahead`."""
+        self._taken: dict[Scope, list[int]] = {}
+        """Numbers of jobs in the order, by the last quota that contains each."""
+
+    def most(self, scope: Scope) -> int:
+        """Return the maximum number of jobs of a scope from one user."""
+        return self._most.get(scope, self._ahead)
+
+    def include(self, scopes: Sequence[Scope], numbers: _Numbers) -> bool:
+        """Return whether a job has a place in one of its scopes."""
+        for scope, number in zip(scopes, numbers, strict=True):
+            if number <= self._most.get(scope, self._ahead):
+                return True
+        return False
+
+    def take(self, scopes: Sequence[Scope], numbers: _Numbers) -> None:
+        """Count a job of the order."""
+        quotas = self._quotas
+        for scope, number in zip(scopes, numbers, strict=True):
+            taken = self._taken.setdefault(scope, [0] * len(quotas))
+            last = 0
+            while last + 1 < len(quotas) and number <= quotas[last + 1]:
+                last += 1
+            taken[last] += 1
+            level = self._levels.get(scope, 0)
+            if level + 1 < len(quotas) and sum(taken[level + 1 :]) >= self._ahead:
+                self._levels[scope] = level + 1
+                self._most[scope] = quotas[level + 1] if self._contested else 0
 
 
 class _Merge:
@@ -183,17 +244,15 @@ class _Merge:
 
     Args:
         tree: The pools of users.
-        ahead: Maximum number of jobs of a scope.
+        places: The places in each scope.
     """
 
-    def __init__(self, tree: ShareTree, ahead: int) -> None:
+    def __init__(self, tree: ShareTree, places: _Places) -> None:
         self._tree = tree
-        self._ahead = ahead
-        self._full: set[Scope] = set()
-        """Scopes with enough jobs in the order."""
+        self._places = places
 
     def order(self, queues: Mapping[UserPath, list[_Waiting]]) -> Iterator[_PlacedEntry]:
-        """Yield the first jobs of each scope, with the position of the user's node below the root.
+        """Yield the jobs with a place, with the position of the user's node below the root.
 
         Args:
             queues: The jobs of each user, in the order of the user.
@@ -204,14 +263,13 @@ class _Merge:
         for depth in range(max(levels, default=0), 1, -1):
             for above, streams in self._turns(levels[depth]).items():
                 levels.setdefault(depth - 1, {}).setdefault(above, []).extend(_merged(streams))
-        placed = Counter[Scope]()
+        places = self._places
         streams = self._turns(levels.get(1, {})).get((), [])
         for turn in heapq.merge(*(turns for turns, _ in streams), key=itemgetter(0)):
-            scopes = turn[1].scopes
-            if not self._full.issuperset(scopes):
+            _, waiting, numbers = turn
+            if places.include(waiting.scopes, numbers):
                 yield turn
-                placed.update(scopes)
-                self._full.update(scope for scope in scopes if placed[scope] >= self._ahead)
+                places.take(waiting.scopes, numbers)
 
     def _turns(
         self, level: Mapping[UserPath, list[_Sequence]]
@@ -232,33 +290,36 @@ class _Merge:
     def _take_turns(self, turns: "_Turns", sequence: _Sequence) -> Iterator[_PlacedEntry]:
         """Yield the jobs of a node of the tree by position: the node's position at the job's turn.
 
-        Jobs behind enough other jobs in each of their scopes are omitted.
+        Jobs without a place are omitted.
 
         Args:
             turns: The node's turns.
             sequence: The node's jobs.
         """
         remaining = dict(sequence.scopes)
-        delayed: list[tuple[Position, int, _Waiting]] = []
+        places = self._places
+        delayed: list[tuple[Position, int, _Waiting, _Numbers]] = []
         """Jobs with possible predecessors among the later jobs of the sequence."""
-        for number, entry in enumerate(sequence.entries):
-            if self._full.issuperset(remaining):
-                break
+        for count, (entry, numbers) in enumerate(sequence.entries):
             scopes = entry.scopes
-            if turns.fewest(scopes) < self._ahead and not self._full.issuperset(scopes):
-                heapq.heappush(delayed, (turns.position(scopes), number, entry))
+            if places.include(scopes, numbers):
+                heapq.heappush(delayed, (turns.position(scopes), count, entry, numbers))
                 earliest = turns.earliest(remaining)
                 while delayed and delayed[0][0] <= earliest:
-                    position, _, first = heapq.heappop(delayed)
-                    yield position, first
+                    position, _, *first = heapq.heappop(delayed)
+                    yield position, *first
                 turns.count(entry)
+            elif sequence.of_user and all(
+                turns.started(scope) >= places.most(scope) for scope in remaining
+            ):
+                break
             for scope in scopes:
                 remaining[scope] -= 1
                 if not remaining[scope]:
                     del remaining[scope]
         while delayed:
-            position, _, first = heapq.heappop(delayed)
-            yield position, first
+            position, _, *first = heapq.heappop(delayed)
+            yield position, *first
 
 
 def _sequences(queue: list[_Waiting]) -> list[_Sequence]:
@@ -269,11 +330,22 @@ def _sequences(queue: list[_Waiting]) -> list[_Sequence]:
     for scopes, number in numbers.items():
         counts.setdefault(links[scopes[0]], Counter()).update(dict.fromkeys(scopes, number))
     if len(counts) == 1:
-        return [_Sequence(queue, count) for count in counts.values()]
+        return [_Sequence(_numbered(queue), count, of_user=True) for count in counts.values()]
     parts: dict[Scope, list[_Waiting]] = {part: [] for part in counts}
     for waiting in queue:
         parts[links[waiting.scopes[0]]].append(waiting)
-    return [_Sequence(parts[part], count) for part, count in counts.items()]
+    return [
+        _Sequence(_numbered(parts[part]), count, of_user=True) for part, count in counts.items()
+    ]
+
+
+def _numbered(queue: Iterable[_Waiting]) -> Iterator[tuple[_Waiting, _Numbers]]:
+    """Yield the jobs of a user with their numbers in each of their scopes."""
+    numbers: dict[Scope, int] = {}
+    for waiting in queue:
+        for scope in waiting.scopes:
+            numbers[scope] = numbers.get(scope, 0) + 1
+        yield waiting, tuple([numbers[scope] for scope in waiting.scopes])
 
 
 def _merged(
@@ -292,7 +364,7 @@ def _merged(
         parts.setdefault(part, []).append(turns)
         scopes_of.setdefault(part, Counter()).update(scopes)
     for part, merged in parts.items():
-        entries = map(itemgetter(1), heapq.merge(*merged, key=itemgetter(0)))
+        entries = map(itemgetter(1, 2), heapq.merge(*merged, key=itemgetter(0)))
         yield _Sequence(entries, scopes_of[part])
 
 
@@ -349,9 +421,10 @@ class _Turns:
         """Return the first of the positions for scopes. No later job precedes this position."""
         return min([self._next.get(scope, self._first).position for scope in scopes])
 
-    def fewest(self, scopes: Iterable[Scope]) -> int:
-        """Return the number of earlier jobs in the scope with the fewest."""
-        return min([self._next.get(scope, self._first).started for scope in scopes])
+    def started(self, scope: Scope) -> int:
+        """Return the number of earlier jobs in a scope."""
+        turn = self._next.get(scope)
+        return 0 if turn is None else turn.started
 
     def count(self, waiting: _Waiting) -> None:
         """Count a job as started in its scopes."""

@@ -154,8 +154,8 @@ class ClusterState:
         """The users with pending jobs."""
         self.running = 0
         """The number of jobs that hold resources, at the latest observation."""
-        self.starts = 0
-        """The number of jobs that started between the two latest observations."""
+        self.started: list[Job] = []
+        """The running jobs that started between the two latest observations."""
         self.nodes: dict[str, ClusterNode] = {}
         self.associations = Associations()
         self._listed = math.inf
@@ -268,7 +268,7 @@ class ClusterState:
             self.findings.lost.append(lost)
         last, self._last = self._last, observation.by_key
         self.pending = []
-        self.running = self.starts = 0
+        self.running, self.started = 0, []
         self._not_ended = set()
         awaited, self.awaiting = self.awaiting, set()
         unknown: dict[str, set[str]] = {}
@@ -284,7 +284,8 @@ class ClusterState:
             elif job.ended is None:
                 self._not_ended.add((job.user, job.account))
                 self.running += 1
-                self.starts += job.started > self.observed
+                if job.started > self.observed:
+                    self.started.append(job)
             before = last.get(job.key)
             is_new = before is None or before.job is not job or job.key in awaited
             if is_new or job.number in observation.details:

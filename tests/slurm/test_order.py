@@ -60,6 +60,7 @@ def ordered(
         {},
         ahead=options.get("ahead", 100),
         tasks_ahead=options.get("tasks_ahead", 100),
+        contested=bool(options.get("contested", False)),
     )
 
 
@@ -243,7 +244,7 @@ def test_jobs_that_cannot_start_do_not_change_the_order_of_jobs_that_can(
     assert [target for target in placed if target in numbers] == targets(
         ordered(shares, startable, ahead=6)
     )
-    assert len(placed) <= 12
+    assert len(placed) <= 18
 
 
 @pytest.mark.parametrize("reason", ["ReqNodeNotAvail", "Licenses", "AssocGrpCpuLimit"])
@@ -258,6 +259,43 @@ def test_jobs_that_cannot_start_take_no_places_of_jobs_that_can(reason: str) -> 
     waiting = Counter(placed.job.user for placed in order.placed if placed.job.reason == reason)
     assert startable == {"honest": 10, "other": 10}
     assert waiting["attacker"] <= 8, "a third of the places, as if the reason had ended"
+
+
+@pytest.mark.parametrize(
+    ("attackers", "contested", "own"), [(1, False, 50), (1, True, 50), (4, True, 13), (60, True, 1)]
+)
+def test_ready_jobs_that_never_start_leave_places_to_all_other_users(
+    attackers: int, *, contested: bool, own: int
+) -> None:
+    """Slurm says `Priority` or `Resources` of jobs that wait for a node that stays busy."""
+    names = [f"attacker{number}" for number in range(attackers)]
+    honest = {("man",): "cpus:30", ("news",): "cpus:20", ("late",): "cpus:90"}
+    users = dict.fromkeys([(name,) for name in names], "") | honest
+    small = Quantities.parse("mem:1")
+    hostile = [
+        job(1000 * place, name, array=1000 * place, tasks="0-119", quantities=small)
+        for place, name in enumerate(names, 1)
+    ]
+    others = [
+        job(200 * place + number, name)
+        for place, (name,) in enumerate(honest)
+        for number in range(1, 120)
+    ]
+    order = ordered(tree(users), hostile + others, contested=contested)
+    placed = Counter(placed.user for placed in order.placed)
+    assert sum(placed[user] for user in honest) >= own
+    assert placed["late",] >= (1 if contested else 0)
+    assert sum(placed.values()) <= 8 * 100 + len(users)
+    alone = targets(ordered(tree(users), others, ahead=400))
+    first = [placed.target for placed in order.placed if placed.user in honest]
+    assert first[0] == alone[0]
+    if own > 10:
+        assert first[:own] == alone[:own]
+
+
+def test_one_user_without_competitors_has_all_places_but_no_more() -> None:
+    jobs = [job(number, "a") for number in range(1, 300)]
+    assert len(targets(ordered(tree({("a",): ""}), jobs, ahead=50))) == 50
 
 
 def test_few_jobs_of_a_user_that_cannot_start_are_in_the_order() -> None:
