@@ -181,6 +181,12 @@ class Bridge:
         self._factors: dict[str, int] = {}
         """The latest known site factors of pending jobs. sprio does not list new jobs, held or
         dependent jobs, and jobs with a later begin time."""
+        self._begun: dict[str, int] = {}
+        """The latest known site factors of jobs that have started since, if Slurm shows the jobs.
+        They apply again if a job is requeued."""
+        self._running: list[str] = []
+        """The running jobs in `_begun`. They lose their factors, so that no requeued job passes the
+        order."""
         self._starts: deque[int] = deque(maxlen=_REMEMBERED_POLLS)
         """Numbers of jobs that started between the latest polls."""
         self._placed: set[str] = set()
@@ -378,12 +384,27 @@ class Bridge:
         return records, False
 
     def _note_factors(self, listed: Mapping[str, int]) -> None:
-        """Replace the known site factors, apart from pending jobs that sprio does not list."""
+        """Replace the known site factors, apart from jobs that sprio does not list.
+
+        A job keeps its factor when it starts, and has the factor again once it is requeued.
+        """
         targets = {str(job.number): job.target for job, _ in self.state.pending}
         present = {targets.get(job, job): factor for job, factor in listed.items()}
-        for target in targets.values():
-            if target not in present and target in self._factors:
-                present[target] = self._factors[target]
+        former = self._begun | self._factors
+        for job, _ in self.state.pending:
+            if job.target not in present:
+                if job.target in former:
+                    present[job.target] = former[job.target]
+                elif job.restarts and is_ours(job.priority + job.nice):
+                    present[job.target] = job.priority + job.nice
+        gone = {job for job, factor in former.items() if job not in present and is_ours(factor)}
+        self._begun, self._running = {}, []
+        for seen in self.state.seen():
+            target = seen.job.target
+            if target in gone:
+                self._begun[target] = former[target]
+                if seen.job.started is not None and seen.job.ended is None:
+                    self._running.append(target)
         self._factors = present
 
     def _passed_places(self, pending: Sequence[PendingJob]) -> bool:
@@ -432,11 +453,16 @@ class Bridge:
         """Plan the site factors of a cycle, and set them unless this is a dry run."""
         wanted = [placed.target for placed in cycle.order.placed]
         plan = plan_factors(wanted, self._factors, self.settings.updates)
-        cycle.updates, cycle.postponed, cycle.foreign = plan
+        started = self._running[: max(self.settings.updates - len(plan.updates), 0)]
+        resets = [FactorUpdate(target, NO_FACTOR) for target in started]
+        cycle.updates = plan.updates + resets
+        cycle.postponed, cycle.foreign = plan.postponed, plan.foreign
         if not self.settings.dry_run:
             cycle.failures = self.client.set_factors(cycle.updates)
             if not cycle.failures:
-                self._factors.update(cycle.updates)
+                self._factors.update(plan.updates)
+                for target in started:
+                    del self._begun[target]
         return cycle
 
 

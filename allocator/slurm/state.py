@@ -268,7 +268,8 @@ class ClusterState:
             self.findings.lost.append(lost)
         last, self._last = self._last, observation.by_key
         self.pending = []
-        self.running, self.started = 0, []
+        self.running = 0
+        self.started = _started(observation, last, self.observed)
         self._not_ended = set()
         awaited, self.awaiting = self.awaiting, set()
         unknown: dict[str, set[str]] = {}
@@ -284,8 +285,6 @@ class ClusterState:
             elif job.ended is None:
                 self._not_ended.add((job.user, job.account))
                 self.running += 1
-                if job.started > self.observed:
-                    self.started.append(job)
             before = last.get(job.key)
             is_new = before is None or before.job is not job or job.key in awaited
             if is_new or job.number in observation.details:
@@ -544,6 +543,23 @@ class ClusterState:
         for name in tree.forget_idle():
             self._known_users.discard(self.settled.path_of(name))
         tree.update_entitlements()
+
+
+def _started(observation: Observation, last: Mapping[JobKey, SeenJob], since: float) -> list[Job]:
+    """Return the running jobs that started after the observation before.
+
+    Args:
+        observation: What a reading of Slurm shows.
+        last: The jobs of the observation before.
+        since: The time of the observation before, in seconds since 1970.
+    """
+    second = math.floor(since)  # Slurm tells whole seconds
+    latest = [
+        job
+        for job, _ in observation.jobs
+        if job.started is not None and job.started >= second and job.ended is None
+    ]
+    return [job for job in latest if job.key not in last or last[job.key].job.started is None]
 
 
 def _change(
