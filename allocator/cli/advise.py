@@ -43,12 +43,13 @@ def advise(
 
     Example: longshare advise month.parquet --load 0.5
     """
+    from allocator import provenance
     from allocator.cli.progress import bar
     from allocator.simulation import advice, fastest, store
     from allocator.simulation.setting import Setting
 
     try:
-        content = store.read(trace)
+        content, seed = store.read(trace), store.seed_of(trace)
         setting = Setting(
             policy="drf",
             capacity=capacity_of(content, load, capacity),
@@ -81,8 +82,16 @@ def advise(
     except (OSError, ValueError) as error:
         fail(USAGE, error)
     if as_json:
-        flags = {"helps": result.helps, "decided": result.decided}
-        typer.echo(json.dumps(asdict(result) | flags, indent=2))
+        answer = {
+            "longshare": provenance(),
+            "trace": str(trace),
+            "seed": seed,
+            "setting": asdict(setting) | {"load": load},
+            "helps": result.helps,
+            "decided": result.decided,
+            **asdict(result),
+        }
+        typer.echo(json.dumps(answer, indent=2))
     else:
         _show(result)
 
@@ -114,8 +123,14 @@ def _show(result: "Advice") -> None:
     out.print(f"Under DRF, the mean of users' mean waits is {duration(result.drf_wait_s)}.")
     print_never_started(result.never_started)
     best = result.best
+    light = None if best.light_low is None else f"{best.light_low:+.1%} to {best.light_high:+.1%}"
     if not result.helps:
         out.print("No half-life is better than DRF here; choose the policy drf.", highlight=False)
+        if light is not None:
+            out.print(
+                f"In 90 of 100 random draws of these users, light users wait less by {light}.",
+                highlight=False,
+            )
         return
     if result.decided:
         out.print(
@@ -123,9 +138,11 @@ def _show(result: "Advice") -> None:
             f"users wait {best.reduction:.1%} less than under DRF.",
             highlight=False,
         )
+    and_light = "" if light is None else f", and light users by {light}"
     out.print(
         f"Uncertainty: in 90 of 100 random draws of these users, they wait less by {best.low:+.1%} "
-        f"to {best.high:+.1%}. They wait less at all in {best.better:.0f} draws of 100.",
+        f"to {best.high:+.1%}{and_light}. They wait less at all in {best.better:.0f} draws of "
+        "100.",
         highlight=False,
     )
     if not result.decided:

@@ -76,13 +76,14 @@ def compare(
     try:
         names = _named(policies)
         content, seed = store.read(trace), store.seed_of(trace)
+        pool = capacity_of(content, load, capacity)
         settings = {}
         for name in names:
             policy, *parameters = name.split(":")
             settings[name] = Setting(
                 policy=policy,
                 parameters=parse(parameters),
-                capacity=capacity_of(content, load, capacity),
+                capacity=pool,
                 blocking=blocking.value,
                 users=users.value,
                 per=per.value,
@@ -109,12 +110,14 @@ def compare(
     if as_json:
         answer = {
             "longshare": provenance(),
+            "trace": str(trace),
             "seed": seed,
             "figure": str(file),
             "never_started": never_started,
             "policies": [
                 asdict(row)
                 | {
+                    "setting": asdict(settings[row.policy]) | {"load": load},
                     "utilization": used[row.policy],
                     "utilization_while_waiting": used_while_waiting[row.policy],
                 }

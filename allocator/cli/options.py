@@ -143,8 +143,8 @@ CountingRule = Annotated[
     CountedUsers,
     typer.Option(
         metavar="WHO",
-        help="Users that count in n: known, all users from the start; appearing, each user from "
-        "its first task on.",
+        help="Users among which the policy divides the cluster: known, all users from the start; "
+        "appearing, each user from its first task on.",
     ),
 ]
 Per = Annotated[SharingUnit, typer.Option(help="The policy shares between users, or between jobs.")]

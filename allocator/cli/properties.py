@@ -48,9 +48,7 @@ def properties(
 
     Example: longshare properties --policy drf --property envy-freeness
     """
-    from rich.console import Console
-    from rich.progress import Progress
-
+    from allocator.cli.progress import bar
     from allocator.fairness.plugin_sandbox import PolicyFailedError
     from allocator.theory.properties.search import search
 
@@ -60,19 +58,18 @@ def properties(
     if out is not None and wanted is None:
         raise typer.BadParameter("needs --property: one file holds one problem", param_hint="--out")
     outcomes: dict[str, PropertySearchOutcome] = {}
-    with Progress(console=Console(stderr=True), transient=True) as progress:
-        for candidate in selected:
-            task = progress.add_task(candidate.name, total=trials)
-            try:
+    for candidate in selected:
+        try:
+            with bar(f"searching {candidate.name} in", trials, "cases") as report:
                 outcomes[candidate.name] = search(
                     divisible,
                     candidate,
                     trials=trials,
                     seed=seed,
-                    watch=lambda tried, _of, task=task: progress.update(task, completed=tried),  # type: ignore[misc]
+                    watch=lambda tried, _of, report=report: report(tried),  # type: ignore[misc]
                 )
-            except PolicyFailedError as error:
-                fail_study(error, as_json=as_json)
+        except PolicyFailedError as error:
+            fail_study(error, as_json=as_json)
     if as_json:
         results = {name: _as_json(outcome) for name, outcome in outcomes.items()}
         typer.echo(json.dumps({"policy": policy, "seed": seed, "properties": results}, indent=2))

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from allocator.simulation.summary import UserSummary
     from allocator.simulation.trace import Trace
 
+_LIKELY_WRONG_UNIT = 100.0
+"""Capacity divided by mean use, above which a memory with a unit was probably given in another unit
+than the trace's."""
 _FOLLOWED = 40_000
 """Largest number of users whose shares are written for hundreds of instants."""
 
@@ -167,7 +170,7 @@ def compiled() -> float:
         _say_numba_is_missing(fast.MISSING)
         return 0.0
     started = time.perf_counter()
-    with working("compiling the simulator, once for this machine"):
+    with working("compiling the simulator, once for each kind of simulation"):
         has_compiled = fast.compile_kernels()
     return time.perf_counter() - started if has_compiled else 0.0
 
@@ -282,7 +285,16 @@ def capacity_of(
             f"--capacity names {', '.join(names)}; the trace's resources are "
             f"{', '.join(trace.resources)}"
         )
-    return pool_of(trace, dict(amounts))
+    pool = pool_of(trace, dict(amounts))
+    for name, amount, used in zip(trace.resources, pool, trace.mean_use(), strict=True):
+        if is_memory(name) and 0.0 < _LIKELY_WRONG_UNIT * used < amount:
+            typer.echo(
+                f"longshare: --capacity {name}={amount:g} is {amount / used:,.0f} times the "
+                f"trace's mean use of {name}, {used:.3g}. Amounts with a unit are converted to "
+                "MiB; if the trace has plain GB, give the number of GB without a unit.",
+                err=True,
+            )
+    return pool
 
 
 def simulator_for(

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from allocator.simulation.outcome import Outcome
 from allocator.simulation.setting import Setting
+from allocator.simulation.studies.comparisons import reduction_interval
 from allocator.simulation.studies.estimates import resampled_ends
 from allocator.simulation.summary import UserSummary, users_of
 from allocator.simulation.trace import MICROSECONDS, Trace
@@ -51,6 +52,8 @@ class Trial:
         low: The reduction's 5th percentile over bootstrap samples of the users.
         high: The reduction's 95th percentile over bootstrap samples of the users.
         better: Percentage of bootstrap samples of the users in which SDRF waits are shorter.
+        light_low: 90 % interval of `light`, lower end; None for fewer than two such users.
+        light_high: 90 % interval of `light`, upper end; None for fewer than two such users.
     """
 
     half_life_s: float
@@ -64,6 +67,8 @@ class Trial:
     low: float
     high: float
     better: float
+    light_low: float | None = None
+    light_high: float | None = None
 
 
 @dataclass(frozen=True)
@@ -195,6 +200,8 @@ def _trial(half_life: float, before: UserSummary, after: UserSummary) -> Trial:
     light = np.zeros(len(before.usage), np.bool_)
     light[np.argsort(before.usage, kind="stable")[: len(light) // 2]] = True
     wait = _mean(after.mean_wait_s)
+    low, high = reduction_interval([(before.mean_wait_s[light], after.mean_wait_s[light])])
+    known = math.isfinite(low)
     return Trial(
         half_life_s=half_life,
         delta=math.exp(-math.log(2.0) / half_life),
@@ -205,6 +212,8 @@ def _trial(half_life: float, before: UserSummary, after: UserSummary) -> Trial:
         waits_less=int((after.mean_wait_s < before.mean_wait_s).sum()),
         waits_longer=int((after.mean_wait_s > before.mean_wait_s).sum()),
         **_resampled(before.mean_wait_s, after.mean_wait_s),
+        light_low=low if known else None,
+        light_high=high if known else None,
     )
 
 

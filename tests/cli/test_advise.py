@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from allocator import provenance
 from allocator.fairness.policies.duration import seconds
 from allocator.simulation import store
 from tests.forks import longshare
@@ -28,6 +29,8 @@ def test_advice_is_printed_as_text_or_json(trace: str) -> None:
     assert "Uncertainty: in 90 of 100 random draws" in completed.stdout
     advice = json.loads(longshare("advise", trace, "--load", "0.8", "--json").stdout)
     assert (advice["helps"], advice["decided"]) == (True, True)
+    assert (advice["longshare"], advice["trace"]) == (provenance(), trace)
+    assert advice["setting"]["load"] == 0.8
     assert advice["best"] in advice["trials"]
     advised = re.search(r'half_life = "([^"]*)"', completed.stdout)
     assert advised is not None
@@ -44,6 +47,16 @@ def test_advice_is_printed_as_text_or_json(trace: str) -> None:
     best = advice["best"]
     interval = f"wait less by {best['low']:+.1%} to {best['high']:+.1%}"
     assert interval in " ".join(completed.stdout.split()), "the interval has the column's sign"
+    light = f"light users by {best['light_low']:+.1%} to {best['light_high']:+.1%}"
+    assert light in " ".join(completed.stdout.split())
+    answer = json.loads(
+        longshare(
+            *("compare", trace, "--policies", f"drf,sdrf:half_life={half_life}", "--load", "0.8"),
+            *("--out", f"{trace}.png", "--json"),
+        ).stdout
+    )
+    row = answer["policies"][1]
+    assert (row["light_low"], row["light_high"]) == (best["light_low"], best["light_high"])
 
 
 @pytest.mark.timeout(600)

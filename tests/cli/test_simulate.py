@@ -237,7 +237,9 @@ def test_a_comparison_warns_of_large_tasks_that_block_the_pool(tmp_path: Path) -
     assert "while tasks wait under drf, only 25% of cpus, the fullest resource" in blocked.stderr
     assert "Large tasks block" not in longshare(*command, "--blocking", "skip", *out).stderr
     answer = json.loads(longshare(*command, *out, "--json").stdout)
-    assert (answer["longshare"], answer["seed"]) == (provenance(), 7)
+    assert (answer["longshare"], answer["trace"], answer["seed"]) == (provenance(), str(path), 7)
+    setting = answer["policies"][1]["setting"]
+    assert (setting["policy"], setting["capacity"]) == ("drf", [4.0, 2048.0])
 
 
 def test_memory_of_a_capacity_may_have_a_unit(trace: Path) -> None:
@@ -253,6 +255,18 @@ def test_memory_of_a_capacity_may_have_a_unit(trace: Path) -> None:
     refused = longshare("simulate", str(trace), "--policy", "drf", "--capacity", "cpus=2G,mem=8")
     assert refused.returncode == 2
     assert "'cpus=2G' is not NAME=AMOUNT" in refused.stderr
+
+
+def test_a_capacity_in_another_unit_than_the_trace_is_warned_of(trace: Path) -> None:
+    def complaint(capacity: str) -> str:
+        command = ("simulate", str(trace), "--policy", "drf", "--reference")
+        return longshare(*command, "--capacity", capacity).stderr
+
+    assert "--capacity mem=8192 is 2,253 times the trace's mean use" in complaint("cpus=2,mem=8G")
+    assert "if the trace has plain GB, give the number of GB without a unit" in complaint(
+        "cpus=2,mem=8G"
+    )
+    assert complaint("cpus=2,mem=8") == ""
 
 
 @pytest.mark.parametrize("columns", [44, 60, 80])

@@ -140,6 +140,23 @@ def test_a_csv_round_trip_is_exact_to_the_microsecond(
     assert conversion.left_out.rows_read == len(tasks) + len(bad_lines)
 
 
+def test_jobs_without_a_number_are_names_and_get_numbers(tmp_path: Path) -> None:
+    path = written(
+        tmp_path / "t.csv",
+        "submitted_s,runtime_s,user,job,cpus",
+        "0,1,a,render,1",
+        "1,1,a,7,1",
+        "2,1,b,render,1",
+        "3,1,b,,1",
+    )
+    conversion = csv.convert(path)
+    assert left_out(conversion) == {"job is not a whole number": [2, 4, 5]}, "one job is a number"
+    path.write_text(path.read_text().replace(",7,", ",train,"), encoding="utf-8")
+    conversion = csv.convert(path)
+    assert left_out(conversion) == {"no job": [5]}
+    assert conversion.trace.job.tolist() == [0, 1, 0]
+
+
 @pytest.mark.parametrize(
     ("header", "complaint"),
     [
@@ -148,7 +165,7 @@ def test_a_csv_round_trip_is_exact_to_the_microsecond(
         ("submitted,started,user,cpus", "has no column ended in its first line"),
         (
             "user,start,cpus",
-            "has no column .* the line has user, start, cpus. If your times are dates",
+            "the line has user, start, cpus. If your times are dates.* goes with runtime_s",
         ),
         ("submitted_s,runtime_s,user,job", "has no column of a resource"),
         ("submitted_s,runtime_s,user,end", "not an amount by its name: end"),

@@ -37,7 +37,9 @@ class Sdrf(DecayPolicy):
     @model_validator(mode="after")
     def _one_time_constant(self) -> Self:
         if (self.delta is None) == (self.half_life is None):
-            raise ValueError("give either 'delta' (per second) or 'half_life'")
+            raise ValueError(
+                "give either 'delta' (per second) or 'half_life', such as half_life = 1d"
+            )
         _ = self.tau  # rejects values that switch fairness off
         return self
 

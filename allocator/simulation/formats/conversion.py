@@ -178,6 +178,18 @@ class TaskRows:
     constraint: NDArray[np.int32] | None = None
 
 
+def numbered(names: Text, numbers: dict[str, int]) -> NDArray[np.int64]:
+    """Return a number for each name, from 0 in order of first appearance.
+
+    Args:
+        names: The names.
+        numbers: The numbers of names so far; new names are added.
+    """
+    encoded = names.dictionary_encode()
+    known = [numbers.setdefault(name, len(numbers)) for name in encoded.dictionary.to_pylist()]
+    return np.array(known, np.int64)[encoded.indices.to_numpy(zero_copy_only=False)]
+
+
 class TraceBuilder:
     """Collects tasks from batches, in any order, and builds a trace from them."""
 
@@ -200,15 +212,12 @@ class TraceBuilder:
             tasks: The batch.
             kept: A mask of the tasks to add; all others are ignored.
         """
-        encoded = tasks.user.filter(pa.array(kept)).dictionary_encode()
-        names = encoded.dictionary.to_pylist()
-        numbers = [self._users.setdefault(name, len(self._users)) for name in names]
-        indices = encoded.indices.to_numpy(zero_copy_only=False)
-        self._columns["user"].append(np.array(numbers, np.int32)[indices])
+        users = numbered(tasks.user.filter(pa.array(kept)), self._users)
+        self._columns["user"].append(users.astype(np.int32))
         for name in ("submitted", "runtime", "job", "demand"):
             self._columns[name].append(getattr(tasks, name)[kept])
         self._columns["constraint"].append(
-            np.full(len(indices), UNCONSTRAINED, np.int32)
+            np.full(len(users), UNCONSTRAINED, np.int32)
             if tasks.constraint is None
             else tasks.constraint[kept]
         )

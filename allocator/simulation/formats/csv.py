@@ -16,6 +16,7 @@ from allocator.simulation.formats.conversion import (
     TaskRows,
     Text,
     TraceBuilder,
+    numbered,
 )
 from allocator.simulation.formats.csv_cluster import Constraints, read_machines, with_users
 from allocator.simulation.formats.text import (
@@ -61,7 +62,8 @@ def convert(
 
     The header names the columns, which may come in any order. Fields are separated by commas,
     semicolons or tabs. With semicolons or tabs, numbers may have a decimal comma. Without a column
-    job, every task is a job of its own.
+    job, every task is a job of its own. Jobs are whole numbers. If no job in the first 16 MiB is a
+    number, jobs are names, which are numbered in order of first appearance.
 
     A column `submitted` of dates may replace `submitted_s`, and dates `started` and `ended` may
     replace `runtime_s`. A date is ISO 8601, or seconds since 1970. The origin of a trace with dates
@@ -98,6 +100,7 @@ def convert(
     classes = () if machines is None else read_machines(machines, resources)
     constraints = Constraints(classes)
     builder = TraceBuilder(resources)
+    jobs = _names_of_jobs(first)
     for batch in chain(() if first is None else (first,), batches):
         rows = RowFilter(left_out, path.name, batch.lines)
         decimal_comma = np.zeros(len(batch), np.bool_)
@@ -105,11 +108,7 @@ def convert(
             batch.columns[name], commas = with_decimal_points(batch.columns[name])
             decimal_comma |= commas
         submitted, runtime, started = _times_of_tasks(rows, batch, zone)
-        if "job" in names:
-            job, unreadable = integers(batch.columns["job"])
-            rows.drop("job is not a whole number", unreadable)
-        else:
-            job = batch.lines
+        job = _jobs(rows, batch, jobs)
         constraint: NDArray[np.int32] | None = None
         if "machines" in names:
             constraint, unknown, nowhere = constraints.column(batch.columns["machines"])
@@ -184,7 +183,8 @@ def _header(path: Path) -> tuple[str, ...]:
         raise TraceError(
             f"{path} has no column {', '.join(absent)} in its first line; the line has "
             f"{', '.join(name for name in names if name) or 'no names'}. If your times are dates, "
-            f"name their columns submitted, started and ended"
+            f"name their columns submitted, started and ended. Also, a date submitted goes with "
+            f"runtime_s, a duration in seconds"
         )
     if len(set(names)) < len(names) or "" in names:
         raise TraceError(f"{path} has columns without a name or of the same name in its first line")
@@ -239,6 +239,33 @@ def _times_of_tasks(
     runtime_us, too_large = microseconds(seconds)
     rows.drop("run time is beyond 285 years", too_large)
     return submitted_us, runtime_us, started_us
+
+
+def _names_of_jobs(first: Rows | None) -> dict[str, int] | None:
+    """Return an empty dictionary for the numbers of jobs' names; None if jobs are numbers."""
+    if first is None or not len(first) or "job" not in first.columns:
+        return None
+    _, unreadable = integers(first.columns["job"])
+    return {} if unreadable.all() else None
+
+
+def _jobs(rows: RowFilter, batch: Rows, names: dict[str, int] | None) -> NDArray[np.int64]:
+    """Return the jobs' numbers of a batch. Unusable rows are dropped.
+
+    Args:
+        rows: Drops rows of the batch.
+        batch: The batch. Without a column job, the line numbers are the jobs.
+        names: The numbers of jobs' names so far, to which new names are added; None if jobs are
+            numbers.
+    """
+    if "job" not in batch.columns:
+        return batch.lines
+    if names is None:
+        job, unreadable = integers(batch.columns["job"])
+        rows.drop("job is not a whole number", unreadable)
+        return job
+    rows.drop("no job", missing(batch.columns["job"]))
+    return numbered(batch.columns["job"], names)
 
 
 def is_memory(column: str) -> bool:
