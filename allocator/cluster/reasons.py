@@ -106,6 +106,12 @@ class Explanation:
     """Roles that reserve agents that would otherwise suit the client."""
     missing_resources: frozenset[str] = frozenset()
     """Resources that the client's task needs and that some agents do not have."""
+    unanswered_for: float | None = None
+    """Seconds for which an offer counts as unanswered, if this limits further offers and the master
+    does not report used resources; else None."""
+    lacking_resources: frozenset[str] = frozenset()
+    """The resources that suitable agents have too little of for the client's task. Only resources
+    that most agents lack; of several, only the rarest. Computed on request."""
     others_are_smaller: bool = False
     """Whether other clients have smaller tasks, which fit on agents too small for this client's
     task."""
@@ -182,6 +188,12 @@ class _ClientNeeds:
             return 0
         return self._number(self.framework.usable_part(available, self.client.role).plain)
 
+    def lacking(self, available: Resources) -> list[str]:
+        """Return the resources that an agent has too little of for the client's task."""
+        capacity = self.framework.usable_part(available, self.client.role).plain.divisible
+        task = self.task or Quantities()
+        return [name for name, amount in task.items() if capacity.get(name, 0) < amount]
+
     def _number(self, plain: Resources) -> int:
         """Return how many of the client's tasks fit into resources that the client can use.
 
@@ -244,8 +256,8 @@ class Survey:
 
         Args:
             client: The client that gets no free resources.
-            closely: Whether to compute two details that cost more: `Explanation.declined_agents`,
-                also of agents without free resources, and `Explanation.others_are_smaller`.
+            closely: Whether to compute details that cost more: `Explanation.declined_agents`, also
+                of agents without free resources, `lacking_resources` and `others_are_smaller`.
         """
         ledger = self._cluster.ledger
         framework = ledger.frameworks.get(client.framework)
@@ -254,11 +266,13 @@ class Survey:
         idle, task = not ledger.clients.held(client), ledger.unit_demand(client)
         own_reason = self._own_reason(client, framework)
         if own_reason is not None:
-            return Explanation(client, own_reason, idle, task=task)
+            assumes_usage = own_reason == "unanswered" and ledger.assumed_usage is not None
+            unanswered_for = self._cluster.limits.answered_after if assumes_usage else None
+            return Explanation(client, own_reason, idle, task=task, unanswered_for=unanswered_for)
         minimum = framework.min_allocatable.get(client.role, self._rules.min_allocatable)
         needs = _ClientNeeds(client, framework, task, minimum)
         counts, until, refusing = Counter[Reason](), None, 0
-        reserved_for, missing = set[str](), set[str]()
+        reserved_for, missing, lacking = set[str](), set[str](), Counter[str]()
         check_declined = closely and task is not None and self._cluster.filters.count(client) > 0
         for group in self._groups.values():
             allowed = self._allowed(client, group.ids)
@@ -271,10 +285,12 @@ class Survey:
                     until = min(
                         (instant for instant in (until, end) if instant is not None), default=None
                     )
-                elif check_declined and reason == "nothing_free":
-                    task_resources = group.total.plain.take_demand(task or Quantities()) or NOTHING
-                    declined_now, _ = yield from self._declined(client, allowed, task_resources)
-                    refusing += declined_now.total()
+                elif closely and reason == "nothing_free":
+                    lacking.update(dict.fromkeys(needs.lacking(group.free), len(allowed)))
+                    if check_declined:
+                        needed = group.total.plain.take_demand(task or Quantities()) or NOTHING
+                        declined_now, _ = yield from self._declined(client, allowed, needed)
+                        refusing += declined_now.total()
                 elif reason == "reserved":
                     reservations = (kind.reservation for kind in group.total)
                     reserved_for.update(role for role in reservations if role is not None)
@@ -295,8 +311,26 @@ class Survey:
             refusing,
             frozenset(reserved_for),
             frozenset(missing),
+            lacking_resources=self._scarcest(lacking),
             others_are_smaller=closely and task is not None and self.others_are_smaller(task),
         )
+
+    def _scarcest(self, lacking: Mapping[str, int]) -> frozenset[str]:
+        """Return the resources that most agents lack, and of these the rarest resources.
+
+        Args:
+            lacking: Number of agents that have too little of a resource free, by resource.
+        """
+        groups = self._groups.values()
+        ranks = {
+            name: (
+                -number,
+                sum(len(group.ids) * (name in group.total.quantities) for group in groups),
+            )
+            for name, number in lacking.items()
+        }
+        first = min(ranks.values(), default=None)
+        return frozenset(name for name, rank in ranks.items() if rank == first)
 
     def passed_over(self, *, declining: bool = False) -> Cooperative[frozenset[str]]:
         """Return the users, at all levels of the role tree, that no agent can serve.

@@ -51,6 +51,11 @@ class JobWait:
         return True
 
     @property
+    def lacking_resources(self) -> frozenset[str]:
+        """Empty, because Slurm does not report for which resources a job waits."""
+        return frozenset()
+
+    @property
     def is_reported(self) -> bool:
         """Whether the job can never start unless a person acts."""
         return self.reason == "invalid"

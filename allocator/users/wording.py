@@ -25,6 +25,10 @@ class ClientWait(Protocol):
         """Whether the client holds no resources."""
 
     @property
+    def lacking_resources(self) -> frozenset[str]:
+        """Resources for which the client waits; empty if unknown."""
+
+    @property
     def is_reported(self) -> bool:
         """Whether the service logs a long wait. A wait by the client's own wish is not logged."""
 

@@ -2,8 +2,10 @@
 
 import pytest
 
+from allocator.cluster.engine.wording import reasons_text
 from allocator.cluster.frameworks.framework import Client
 from allocator.cluster.input.limits import Limits
+from allocator.cluster.reasons import Explanation
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
 from allocator.cooperative import run_to_completion
@@ -44,12 +46,20 @@ def launch(master: MasterSide, offers: list[Offered]) -> list[Offered]:
     )
 
 
-def reason(master: MasterSide, framework: str, role: str) -> str:
-    why = run_to_completion(
+def why(master: MasterSide, framework: str, role: str) -> Explanation:
+    explanation = run_to_completion(
         run_to_completion(master.engine.survey()).explain(Client(role, framework))
     )
-    assert why is not None
-    return why.reason
+    assert explanation is not None
+    return explanation
+
+
+def reason(master: MasterSide, framework: str, role: str) -> str:
+    return why(master, framework, role).reason
+
+
+def explained(master: MasterSide, framework: str, role: str) -> str:
+    return reasons_text(why(master, framework, role), 0.0)
 
 
 @pytest.mark.parametrize(("part", "most"), [(0.01, 1), (0.25, 3), (0.5, 5), (0.51, 6), (1.0, 10)])
@@ -154,6 +164,16 @@ def test_with_assumed_usage_an_offer_without_an_answer_counts_as_used_after_the_
     for offer in first:
         master.recover(offer)
     assert len(master.tick(0.1)) == AGENTS / 2
+
+
+def test_with_assumed_usage_an_explanation_does_not_claim_that_offers_are_unanswered() -> None:
+    master = presuming()
+    master.add_framework("lone", "a")
+    words = "its offers of the last 20.0 s have reached their limit; this master does not report "
+    assert explained(master, "lone", "a") == f"{words}which of them it has accepted"
+    reporting = cluster()
+    reporting.add_framework("hoarder", "a")
+    assert "must first answer its outstanding offers" in explained(reporting, "hoarder", "a")
 
 
 def test_with_assumed_usage_a_full_or_partial_decline_is_an_answer() -> None:

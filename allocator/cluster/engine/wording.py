@@ -65,7 +65,7 @@ BRIEFLY: dict[str, str] = {
     "inactive": "not connected",
     "suppressed": "suppressed offers",
     "recovering": "failover recovery",
-    "unanswered": "offers unanswered",
+    "unanswered": "outstanding-offer limit",
     "no_agents": "no agents",
     "turn": "waits for its turn",
     "held": "held for another task",
@@ -298,6 +298,11 @@ def reasons_text(why: Explanation, now: float) -> str:
         )
     if why.until is not None:
         parts.append(f"its first offer filter ends in {duration(max(why.until - now, 0.0))}")
+    if why.unanswered_for is not None:
+        parts.append(
+            f"its offers of the last {duration(why.unanswered_for)} have reached their limit; this "
+            "master does not report which of them it has accepted"
+        )
     return "; ".join(parts) or _SAID[why.reason]
 
 

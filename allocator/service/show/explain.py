@@ -304,8 +304,9 @@ def _words_of_holders(
 ) -> Iterator[str]:
     """Yield a sentence about the users that hold the resource of which the user finds too little.
 
-    The resource is the fullest of the resources that the user's tasks need, or of the resources
-    that count if their needs are unknown. Outstanding offers count as held.
+    The resource is the fullest of several candidates: the resources that clients of the user lack
+    on suitable machines. If the adapter does not know these resources, the candidates are the
+    resources that the user's tasks need, or that count. Outstanding offers count as held.
 
     Args:
         row: The user's share.
@@ -314,7 +315,9 @@ def _words_of_holders(
     """
     if all(wait.reason not in _RESOURCES_LACKING for wait in cache.reasons):
         return
-    needed = {name for demand in row.demands for name in demand} or row.standing.shares.keys()
+    lacking = {name for wait in cache.reasons for name in wait.lacking_resources}
+    demanded = {name for demand in row.demands for name in demand}
+    needed = lacking or demanded or row.standing.shares.keys()
     top_level = [share for share in rows if not share.parent]
     held = {
         name: sum(share.holdings[name].share for share in top_level if name in share.holdings)

@@ -251,6 +251,35 @@ def test_an_explanation_names_at_most_three_holders_of_the_lacking_resource(
     assert held not in ops.explain("z").words, "z does not wait for resources"
 
 
+def test_an_explanation_names_the_holders_of_the_scarcest_resource_that_a_task_lacks(
+    ops: Operator,
+) -> None:
+    agents = [
+        agent_call(
+            "gpu",
+            "cpus:16;mem:1024;gpus:4",
+            {"fvision": resources("cpus:16;mem:512;gpus:4", "vision")},
+        ),
+        agent_call("cpu", "cpus:16;mem:1024", {"fweb": resources("cpus:16;mem:1024", "web")}),
+    ]
+    gpu = (mesos.FrameworkInfo.Capability.GPU_RESOURCES,)
+    needs = mesos.FrameworkInfo.FromString(framework_info("fnet", "small", capabilities=gpu))
+    needs.labels.labels.add(key="longshare.demand", value="cpus:1;mem:256;gpus:1")
+    infos = {
+        "fvision": framework_info("fvision", "vision", capabilities=gpu),
+        "fweb": framework_info("fweb", "web"),
+        "fnet": needs.SerializeToString(),
+    }
+    ops.stream.resynchronise(
+        agents=agents,
+        frameworks=[
+            contract.AddFramework(framework_id=name, info=info, active=True)
+            for name, info in infos.items()
+        ],
+    )
+    assert "Users hold 4 of the cluster's 4 gpus: vision 4." in ops.explain("small").words
+
+
 def test_an_explanation_calls_a_role_a_role(ops: Operator) -> None:
     frameworks = [
         contract.AddFramework(framework_id="f", info=framework_info("f", "*"), active=True)
