@@ -286,10 +286,10 @@ def capacity_of(
             f"{', '.join(trace.resources)}"
         )
     pool = pool_of(trace, dict(amounts))
-    for name, amount, used in zip(trace.resources, pool, trace.mean_use(), strict=True):
-        if is_memory(name) and 0.0 < _LIKELY_WRONG_UNIT * used < amount:
+    for name, size, used in zip(trace.resources, pool, trace.mean_use(), strict=True):
+        if is_memory(name) and 0.0 < _LIKELY_WRONG_UNIT * used < size:
             typer.echo(
-                f"longshare: --capacity {name}={amount:g} is {amount / used:,.0f} times the "
+                f"longshare: --capacity {name}={size:g} is {size / used:,.0f} times the "
                 f"trace's mean use of {name}, {used:.3g}. Amounts with a unit are converted to "
                 "MiB; if the trace has plain GB, give the number of GB without a unit.",
                 err=True,

@@ -155,6 +155,11 @@ def _bounded(commitments: Mapping[str, float]) -> dict[str, float]:
     return {name: min(commitment, LARGEST_COMMITMENT) for name, commitment in commitments.items()}
 
 
+_MOST_REMOVED = 10_000
+"""Number of removed users above which the next export contains all users. While a store is away,
+the names of removed users would otherwise fill the memory."""
+
+
 class MemoryExport:
     """Exports commitments and operators' weights for the store, without changing the users.
 
@@ -184,10 +189,19 @@ class MemoryExport:
     def mark_all_changed(self) -> None:
         """Make the next call of `changes` return all users."""
         self._all_changed = True
+        self._removed = set()
 
     def mark_removed(self, names: Iterable[str]) -> None:
-        """Make the next call of `changes` return the names of removed users and virtual leaves."""
+        """Record removed users for the next call of `changes`.
+
+        If that call must return all users in any case, or many users have been removed since the
+        last call, their names are not kept.
+        """
+        if self._all_changed:
+            return
         self._removed.update(names)
+        if len(self._removed) > _MOST_REMOVED:
+            self.mark_all_changed()
 
     def steps(self) -> Cooperative[Memory]:
         """Return the memory to store: all users' commitments, and weights set by operators.

@@ -159,6 +159,7 @@ class Ledger:
         self.clients.users.discard_machine(agent.id)
         self.placements.discard_agent(agent.id)
         self.set_exclusions(agent.id, ())
+        self.exclusions.note_removed(agent.id)
         self.quotas.note_total(agent.total, NOTHING)
         self.floor.discard(agent.total.scalars)
         self.floor.discard_names(agent.total.quantities)

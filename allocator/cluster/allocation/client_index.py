@@ -412,8 +412,9 @@ class ClientIndex:
         number += bool(changed) + len(constraints) + len(excluding)
         if not exclusions.known or number > _CHANGES + len(self._by_constraint) + len(conditions):
             self._excluded.clear()
+        if not self._excluded:
             self._changes.clear()
-        elif changed and self._excluded:
+        elif changed:
             change = _ChangedConditions(changed, [*constraints.items()], excluding, number)
             self._changes.append(change)
 

@@ -27,7 +27,7 @@ class ChangedExclusions:
     clients: dict[Client, None] = field(default_factory=dict)
     """Clients of which pairs have changed, unless these are pairs of agents in `agents`."""
     agents: dict[str, None] = field(default_factory=dict)
-    """Agents whose clients have been replaced."""
+    """Agents whose clients have been replaced, and removed agents."""
     known: bool = True
     """False if all pairs count as changed, because too many have."""
 
@@ -111,6 +111,11 @@ class Exclusions:
                 self._exclude(client, {agent})
         self._limit_changes()
         return changed
+
+    def note_removed(self, agent: str) -> None:
+        """Report a removed agent among the changes, so that `ClientIndex` forgets it."""
+        self._changes.agents[agent] = None
+        self._limit_changes()
 
     def set_principal(self, framework: str, principal: str) -> None:
         """Set a framework's principal, if agents that exclude the framework come before it."""
