@@ -152,7 +152,7 @@ def test_numbers_that_are_no_addresses_are_names_of_hosts() -> None:
     text = " ".join(f"{number}.1.1.999" for number in range(4000))
     hosts = Hosts.parse(text, LIMITS.patterns)
     assert len(hosts.items) == 4000
-    assert not hosts._others
+    assert not hosts._patterns
     assert counted(lambda: Hosts.parse(text, LIMITS.patterns)) < 15 * 4000
 
 

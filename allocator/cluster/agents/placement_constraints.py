@@ -198,10 +198,10 @@ class Hosts:
             The message names the item.
     """
 
-    __slots__ = ("_begins", "_blocks", "_first", "_globs", "_last", "_others", "_text")
+    __slots__ = ("_begins", "_blocks", "_first", "_globs", "_last", "_patterns", "_text")
 
     def __init__(self, items: Iterable[str], most: int | None = None) -> None:
-        names, others, globs = set[str](), dict[str, None](), list[str]()
+        names, patterns, globs = set[str](), dict[str, None](), list[str]()
         ranges = list[tuple[_Address, _Address]]()
         for item in items:
             if _PLAIN_NAME.fullmatch(item):
@@ -212,14 +212,14 @@ class Hosts:
             addresses = _range(item)
             if addresses is not None:
                 ranges.append(addresses)
-                others[item] = None
+                patterns[item] = None
             elif not _NAME.fullmatch(item):
                 raise ValueError(
                     f"{item!r} is not a host name, glob, address, range of addresses or network"
                 )
             elif _WILDCARD.search(item):
                 globs.append(item.lower())
-                others[item] = None
+                patterns[item] = None
             else:
                 names.add(item.lower())
             if most is not None:
@@ -233,9 +233,9 @@ class Hosts:
             f",{','.join(ordered[start : start + count])},".encode() for start in starts
         )
         """The names in ascending order, in blocks of UTF-8, with a comma before and after each."""
-        self._others = tuple(others)
+        self._patterns = tuple(patterns)
         """The other items as written, without repetitions."""
-        self._text = _described(ordered, self._others)
+        self._text = _described(ordered, self._patterns)
         self._globs = _matcher(globs) if globs else None
         """Matches all globs; None without globs."""
         merged = _merged((_number(first), _number(last)) for first, last in ranges)
@@ -261,7 +261,7 @@ class Hosts:
     def items(self) -> tuple[str, ...]:
         """The names in ascending order and lower case, and the other items as written."""
         names = chain.from_iterable(block[1:-1].decode().split(",") for block in self._blocks)
-        return (*names, *self._others)
+        return (*names, *self._patterns)
 
     def __contains__(self, host: Host) -> bool:
         """Return whether an item matches the host's name or one of its addresses."""
@@ -280,15 +280,15 @@ class Hosts:
         return place >= 0 and address <= self._last[place]
 
     def __bool__(self) -> bool:
-        return bool(self._blocks or self._others)
+        return bool(self._blocks or self._patterns)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Hosts):
             return NotImplemented
-        return (self._blocks, self._others) == (other._blocks, other._others)
+        return (self._blocks, self._patterns) == (other._blocks, other._patterns)
 
     def __hash__(self) -> int:
-        return hash((self._blocks, self._others))
+        return hash((self._blocks, self._patterns))
 
     def __repr__(self) -> str:
         return f"Hosts({self.items!r})"
@@ -298,11 +298,11 @@ class Hosts:
         return self._text
 
 
-def _described(names: Sequence[str], others: Sequence[str]) -> str:
+def _described(names: Sequence[str], patterns: Sequence[str]) -> str:
     """Return the items of a list; of a long list, the first items and the number of all."""
-    text = ", ".join(chain(islice(names, _SHOWN), others))
+    text = ", ".join(chain(islice(names, _SHOWN), patterns))
     short = shortened(text)
-    return text if short == text else f"{short} ({len(names) + len(others)} items)"
+    return text if short == text else f"{short} ({len(names) + len(patterns)} items)"
 
 
 def _no_hosts() -> Hosts:

@@ -77,8 +77,8 @@ class Exclusions:
 
     def take_changes(self) -> ChangedExclusions:
         """Return the changes since the last call, for `ClientIndex`, which is the only caller."""
-        taken, self._changes = self._changes, ChangedExclusions()
-        return taken
+        changes, self._changes = self._changes, ChangedExclusions()
+        return changes
 
     def of(self, agent: str) -> Collection[Client]:
         """Return the clients whose offer constraints exclude an agent."""
