@@ -75,15 +75,15 @@ class _Waiting(NamedTuple):
     scopes: tuple[Scope, ...]
     own_order: tuple[float, ...]
     """Orders jobs of one user with the same priority: nice, time, array, task."""
-    others: tuple[Job, ...] = ()
+    later_components: tuple[Job, ...] = ()
     """The user's further components of a heterogeneous job."""
     users: int = 1
     """Number of users of a heterogeneous job. Each has an entry for its own components."""
 
     def placed(self) -> list[PlacedJob]:
         """Return the job, or all of the user's components, with their targets."""
-        others = [PlacedJob(job.target, job, self.user) for job in self.others]
-        return [PlacedJob(self.target, self.job, self.user), *others]
+        later = [PlacedJob(job.target, job, self.user) for job in self.later_components]
+        return [PlacedJob(self.target, self.job, self.user), *later]
 
 
 _Numbers: TypeAlias = tuple[int, ...]
@@ -306,8 +306,8 @@ class _Merge:
                 heapq.heappush(delayed, (turns.position(scopes), count, entry, numbers))
                 earliest = turns.earliest(remaining)
                 while delayed and delayed[0][0] <= earliest:
-                    position, _, *first = heapq.heappop(delayed)
-                    yield position, *first
+                    position, _, first, first_numbers = heapq.heappop(delayed)
+                    yield position, first, first_numbers
                 turns.count(entry)
             elif sequence.of_user and all(
                 turns.started(scope) >= places.most(scope) for scope in remaining
@@ -318,8 +318,8 @@ class _Merge:
                 if not remaining[scope]:
                     del remaining[scope]
         while delayed:
-            position, _, *first = heapq.heappop(delayed)
-            yield position, *first
+            position, _, first, first_numbers = heapq.heappop(delayed)
+            yield position, first, first_numbers
 
 
 def _sequences(queue: list[_Waiting]) -> list[_Sequence]:
@@ -476,8 +476,8 @@ def _place_in_queue(
 ) -> tuple[int, tuple[float, ...]]:
     job = waiting.job
     priority = base_priorities.get(job.number, job.priority)
-    for other in waiting.others:  # a heterogeneous job is as urgent as its last component
-        priority = min(priority, base_priorities.get(other.number, other.priority))
+    for component in waiting.later_components:  # the job is as urgent as its last component
+        priority = min(priority, base_priorities.get(component.number, component.priority))
     # Slurm's priorities are at least 1, so a user's `nice` may be hidden in them.
     return -max(priority, 1), waiting.own_order
 
@@ -574,7 +574,7 @@ class QueueReader:
 
     def _entry(self, components: Sequence[Job], user: UserPath) -> _Waiting:
         """Return the entry of a job, or of a user's components of a heterogeneous job."""
-        first, *others = sorted(components, key=attrgetter("number"))
+        first, *later = sorted(components, key=attrgetter("number"))
         demand = sum((job.quantities for job in components), start=Quantities())
         partitions = tuple(name for job in components for name in job.partitions)
         return _Waiting(
@@ -585,7 +585,7 @@ class QueueReader:
             ready=is_ready(first.reason),
             scopes=self._scopes_of(partitions, demand),
             own_order=_own_order(first),
-            others=tuple(others),
+            later_components=tuple(later),
         )
 
     def _scopes_of(self, partitions: tuple[str, ...], demand: Quantities) -> tuple[Scope, ...]:

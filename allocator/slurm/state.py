@@ -549,7 +549,7 @@ def _started(observation: Observation, last: Mapping[JobKey, SeenJob], since: fl
     """Return the running jobs that started after the observation before.
 
     Args:
-        observation: What a reading of Slurm shows.
+        observation: The content of a reading of Slurm.
         last: The jobs of the observation before.
         since: The time of the observation before, in seconds since 1970.
     """

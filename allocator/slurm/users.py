@@ -202,20 +202,22 @@ def _association_rows(text: str) -> tuple[list[_Association], list[ShapeError]]:
     return rows, errors
 
 
-def _unpadded(left: bytes, right: bytes) -> str | None:
+def _unpadded(padded_right: bytes, padded_left: bytes) -> str | None:
     """Return a name without the blanks of its column; None if the column cut the name.
 
     Args:
-        left: The name with blanks behind it.
-        right: The name with blanks before it, as long as `left`.
+        padded_right: The name with blanks behind it.
+        padded_left: The name with blanks before it, in the same number of bytes.
     """
-    own = len(left) - len(left.lstrip(b" "))
-    length = len(left) + own - (len(right) - len(right.lstrip(b" ")))
-    if own == len(left):
+    width = len(padded_right)
+    own = width - len(padded_right.lstrip(b" "))
+    length = width + own - (width - len(padded_left.lstrip(b" ")))
+    if own == width:
         return ""
-    if length >= len(left) or left[:length] != right[len(right) - length :]:
+    name = padded_right[:length]
+    if length >= width or name != padded_left[width - length :]:
         return None
-    return left[:length].decode(errors="surrogateescape")
+    return name.decode(errors="surrogateescape")
 
 
 def user_path(user: str, account: str, key: UserKey, associations: Associations) -> UserPath:

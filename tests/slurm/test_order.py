@@ -269,8 +269,12 @@ def test_ready_jobs_that_never_start_leave_places_to_all_other_users(
 ) -> None:
     """Slurm says `Priority` or `Resources` of jobs that wait for a node that stays busy."""
     names = [f"attacker{number}" for number in range(attackers)]
-    honest = {("man",): "cpus:30", ("news",): "cpus:20", ("late",): "cpus:90"}
-    users = dict.fromkeys([(name,) for name in names], "") | honest
+    honest: dict[UserPath, str] = {
+        ("man",): "cpus:30",
+        ("news",): "cpus:20",
+        ("late",): "cpus:90",
+    }
+    users: dict[UserPath, str] = {(name,): "" for name in names} | honest
     small = Quantities.parse("mem:1")
     hostile = [
         job(1000 * place, name, array=1000 * place, tasks="0-119", quantities=small)

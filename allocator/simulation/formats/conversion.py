@@ -187,7 +187,9 @@ def numbered(names: Text, numbers: dict[str, int]) -> NDArray[np.int64]:
     """
     encoded = names.dictionary_encode()
     known = [numbers.setdefault(name, len(numbers)) for name in encoded.dictionary.to_pylist()]
-    return np.array(known, np.int64)[encoded.indices.to_numpy(zero_copy_only=False)]
+    places: NDArray[np.int64] = np.array(known, np.int64)
+    numbers_of_rows: NDArray[np.int64] = places[encoded.indices.to_numpy(zero_copy_only=False)]
+    return numbers_of_rows
 
 
 class TraceBuilder:

@@ -9,7 +9,7 @@ const percent = (ratio) => { // two decimals below one percent
   return hundredths.toFixed(hundredths >= 0.005 && hundredths < 1 ? 2 : 1) + "\u00a0%";
 };
 const thousandths = (value) => Math.round(value * 1000) / 1000;
-// Tenants choose names, such as "constructor". So a look-up by name must not find what each object inherits.
+// Tenants choose names, such as "constructor". A look-up by name must not find an inherited property.
 const named = (map, name) => (Object.hasOwn(map, name) ? map[name] : undefined);
 const byName = (map = {}) => ({ __proto__: null, ...map });
 const amount = (value) => value.toLocaleString("en", { maximumFractionDigits: 3 });
