@@ -42,6 +42,8 @@ _REMEMBERED_POLLS = 20
 """Number of polls whose starts determine how far the order reaches."""
 _FEWEST_AHEAD = 100
 """Minimum number of jobs in the order of each group, if so many are pending."""
+_MOST_DETAILS = 200
+"""Maximum number of jobs whose suspensions and changes of size one reading asks for."""
 _CONTESTED_FOR = 600.0
 """Seconds for which each user has places of its own, after a ready job without a place started."""
 _STARTS_AHEAD = 3
@@ -230,11 +232,12 @@ class Bridge:
                 self._reader.forget()
         jobs = self._reader.read(self.client.jobs())
         asked = state.needs_details(now, jobs)
+        asked, postponed = asked[:_MOST_DETAILS], asked[_MOST_DETAILS:]
         details = read_details(self.client.details(asked), self.rejected)
         away = now - state.observed > history.min_job_age
         records: list[Record] = []
         complete = True
-        observation = Observation(now, jobs, details, nodes)
+        observation = Observation(now, jobs, details, nodes, postponed)
         needed = away or bool(state.vanished(observation))
         if needed or restarted:
             try:

@@ -79,20 +79,29 @@ class SlurmClient:
         return printed.replace(separator, COLUMN_END)
 
     def details(self, jobs: Sequence[int]) -> dict[int, str]:
-        """Return the details of each job, for `read_details`.
+        """Return the details of each job, for `read_details`. One command reads all jobs.
 
         Jobs that Slurm has forgotten meanwhile are left out.
-        """
-        details = {job: self._detail(job) for job in jobs}
-        return {job: text for job, text in details.items() if text}
 
-    def _detail(self, job: int) -> str:
-        try:
-            return self._run("scontrol", "--oneliner", "show", "job", str(job))
-        except CommandError as error:
-            if any(race in str(error) for race in _RACES):
-                return ""
-            raise
+        Raises:
+            CommandError: The controller does not answer.
+            ShapeError: The output does not have a part for each job.
+        """
+        if not jobs:
+            return {}
+        separator = _random_separator()
+        asked = [f"show job {job}\nshow hostnames {separator}\n" for job in jobs]
+        ended = self._start(("scontrol", "--oneliner"), "".join(asked), {})
+        messages = [line.strip() for line in _message(ended.stderr).splitlines() if line.strip()]
+        for message in messages:
+            if not any(race in message for race in _RACES):
+                raise CommandError(f"scontrol failed: {message}")
+        printed = ended.stdout.decode(errors="surrogateescape")
+        texts = re.split(rf"^{separator}\n", printed, flags=re.MULTILINE)[:-1]
+        if len(texts) != len(jobs):
+            raise ShapeError(f"scontrol show job: {len(texts)} parts for {len(jobs)} jobs")
+        shown = zip(jobs, texts, strict=True)
+        return {job: text for job, text in shown if "JobId=" in text or not messages}
 
     def nodes(self) -> str:
         """Return all nodes, for `read_nodes`."""

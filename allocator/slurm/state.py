@@ -91,6 +91,8 @@ class Observation:
     details: Mapping[int, JobDetail] = field(default_factory=dict)
     nodes: Sequence[ClusterNode] | None = None
     """None: the nodes were not read this time."""
+    postponed: Sequence[int] = ()
+    """Jobs whose details a later reading asks for. Until then their changes do not count."""
 
     @cached_property
     def by_key(self) -> dict[JobKey, SeenJob]:
@@ -179,6 +181,8 @@ class ClusterState:
         self._unsettled: set[JobKey] = set()
         """Jobs with changes that are not settled."""
         self._last: dict[JobKey, SeenJob] = {}
+        self._postponed: dict[int, int] = {}
+        """Jobs whose details the next reading asks for, with their places in this order."""
         self._not_ended: set[tuple[str, str]] = set()
         """User and account of the jobs of the latest observation that have not ended."""
 
@@ -221,19 +225,26 @@ class ClusterState:
     def needs_details(self, now: float, jobs: Iterable[SeenJob]) -> list[int]:
         """Return the jobs whose suspensions or changes of size must be asked for.
 
+        Jobs that the reading before postponed come first.
+
         Args:
             now: The time of the reading, in seconds since 1970.
             jobs: All jobs of the reading.
         """
-        return [
+        needed = [
             seen.job.number
             for seen in jobs
             if seen.job.started is not None
-            and (seen.job.ended is None or self._last.get(seen.job.key) != seen)
+            and (
+                seen.job.ended is None
+                or self._last.get(seen.job.key) != seen
+                or seen.job.number in self._postponed
+            )
             and (self._timelines.get(seen.job.key) or JobTimeline(seen.job.number)).needs_detail(
                 seen.job, seen.ran, now
             )
         ]
+        return sorted(needed, key=lambda job: self._postponed.get(job, len(self._postponed)))
 
     def vanished(self, observation: Observation) -> list[JobKey]:
         """Return the jobs that held resources when last seen, and that a reading does not show."""
@@ -272,6 +283,8 @@ class ClusterState:
         self.started = _started(observation, last, self.observed)
         self._not_ended = set()
         awaited, self.awaiting = self.awaiting, set()
+        again = {*self._postponed, *observation.details}
+        self._postponed = {job: place for place, job in enumerate(observation.postponed)}
         unknown: dict[str, set[str]] = {}
         """Accounts of pending jobs unknown to slurmdbd, by system user."""
         for seen in observation.jobs:
@@ -287,7 +300,7 @@ class ClusterState:
                 self.running += 1
             before = last.get(job.key)
             is_new = before is None or before.job is not job or job.key in awaited
-            if is_new or job.number in observation.details:
+            if is_new or job.number in again:
                 self._observe_job(seen, observation.details.get(job.number), now)
         self._forget_timelines(last)
         self.observed = now
@@ -442,6 +455,8 @@ class ClusterState:
 
     def _observe_job(self, seen: SeenJob, detail: JobDetail | None, now: float) -> None:
         job, key = seen.job, seen.job.key
+        if job.number in self._postponed:
+            return
         user = self.path_of(seen)
         self._join(user, min(job.submitted, now))
         timeline = self._timelines.get(key)

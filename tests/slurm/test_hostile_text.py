@@ -6,10 +6,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from typing_extensions import override
 
 from allocator.fairness.policies import create
 from allocator.slurm.bridge import Bridge, BridgeSettings, Cycle
@@ -281,6 +283,17 @@ def wait_until_forgotten(slurm: LocalSlurm) -> None:
         time.sleep(0.5)
 
 
+class CountedClient(SlurmClient):
+    """Counts the commands."""
+
+    commands = 0
+
+    @override
+    def _start(self, *arguments: Any) -> Any:
+        self.commands += 1
+        return super()._start(*arguments)
+
+
 @pytest.fixture
 def folder() -> Iterator[Path]:
     with TemporaryDirectory(prefix="longshare-hostile-") as name:
@@ -307,6 +320,11 @@ def test_a_real_slurm_is_read_whatever_its_users_write(folder: Path) -> None:
         poll_until(bridge, lambda cycle: held(cycle) == cores, 60.0)
         for job in jobs[-len(NAMES) :]:
             slurm.run("scontrol", "update", f"jobid={job}", "numnodes=1")
+        client = CountedClient(slurm.environment)
+        details = client.details([*jobs, 999_999])
+        assert client.commands == 1
+        assert all(f"JobId={job} " in text for job, text in details.items())
+        assert sorted(details) == sorted(jobs), "without the job that Slurm does not know"
         cores["games"] -= len(NAMES)
         poll_until(bridge, lambda cycle: held(cycle) == cores, 60.0)
         assert bridge.rejected.counts == {"scontrol": 1}

@@ -26,12 +26,15 @@ def cores(number: int) -> Quantities:
     return Quantities.parse(f"cpus:{number};mem:{number * 37}")
 
 
-def observe(state: ClusterState, jobs: Sequence[TrueJob], now: float) -> None:
+def observe(
+    state: ClusterState, jobs: Sequence[TrueJob], now: float, most_details: int | None = None
+) -> None:
     seen = {job.number: view for job in jobs if (view := job.seen(now)) is not None}
     listed = [view[0] for view in seen.values()]
     asked = state.needs_details(now, listed)
-    details = {number: seen[number][1] for number in asked}
-    state.observe(Observation(now, listed, details, NODES))
+    details = {number: seen[number][1] for number in asked[:most_details]}
+    postponed = asked[len(details) :]
+    state.observe(Observation(now, listed, details, NODES, postponed))
 
 
 def reference(jobs: Sequence[TrueJob], until: float) -> Pool[str]:
@@ -121,6 +124,30 @@ def test_commitments_are_exact_or_the_state_tells_what_it_assumed(
     observe(state, jobs, now)
     if nothing_assumed(state):
         require_exact(state, jobs, now)
+
+
+def test_changes_whose_details_are_postponed_count_from_their_own_time() -> None:
+    state = ClusterState(StateSettings(POLICY, lag=LAG), 0.0)
+    sizes, pauses = [Step(5.0, cores(4)), Step(20.0, cores(1))], [(20.0, 30.0)]
+    jobs = [TrueJob(number, "ann", 1.0, [Attempt(5.0, list(sizes))]) for number in range(1, 7)]
+    jobs += [
+        TrueJob(number, "bob", 1.0, [Attempt(5.0, sizes[:1], list(pauses), 33.0)])
+        for number in range(7, 11)
+    ]
+    for now in range(0, 80, 2):
+        observe(state, jobs, now + 0.5, most_details=1)
+    assert nothing_assumed(state)
+    require_exact(state, jobs, 78.5)
+
+
+def test_the_details_of_one_user_do_not_keep_those_of_other_users_waiting() -> None:
+    state = ClusterState(StateSettings(POLICY, lag=LAG), 0.0)
+    often = [Step(float(now), cores(now % 7 + 1)) for now in range(2, 60, 2)]
+    jobs = [TrueJob(number, "ann", 1.0, [Attempt(2.0, list(often))]) for number in range(1, 4)]
+    jobs.append(TrueJob(9, "bob", 1.0, [Attempt(2.0, [Step(2.0, cores(8)), Step(11.0, cores(2))])]))
+    for now in range(1, 21, 2):
+        observe(state, jobs, now + 0.5, most_details=1)
+    assert state.present().standing(("bob",)).allocation == cores(2)
 
 
 def test_a_number_that_slurm_gives_to_another_users_job_counts_for_each_of_them() -> None:
