@@ -433,7 +433,7 @@ class Bridge:
         for job, _ in self.state.pending:
             if factor := self._factors.get(job.target):
                 base[job.number] = job.priority - factor
-        return order_jobs(
+        order = order_jobs(
             tree,
             self.state.pending,
             running_tasks,
@@ -444,6 +444,9 @@ class Bridge:
             contested=contested,
             reader=self._queue_reader,
         )
+        if self.state.uncounted:
+            order.passed_over["UnknownAccount"] += self.state.uncounted.total()
+        return order
 
     def _ahead(self) -> int:
         """Return the number of jobs of the order: several times those that start in a period."""

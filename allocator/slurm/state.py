@@ -1,7 +1,7 @@
 """The state of a cluster: applies what Slurm tells to a fairness pool, in order of time."""
 
 import math
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -152,6 +152,8 @@ class ClusterState:
         """The time of the latest observation, in seconds since 1970."""
         self.pending: list[PendingJob] = []
         """The pending jobs of the latest observation, apart from jobs of too many accounts."""
+        self.uncounted = Counter[str]()
+        """Number of pending jobs of too many unknown accounts, by system user."""
         self._waiting: set[UserPath] = set()
         """The users with pending jobs."""
         self.running = 0
@@ -278,7 +280,7 @@ class ClusterState:
             lost = Correction(vanished.number, self.observed, now, "the end of the job")
             self.findings.lost.append(lost)
         last, self._last = self._last, observation.by_key
-        self.pending = []
+        self.pending, self.uncounted = [], Counter()
         self.running = 0
         self.started = _started(observation, last, self.observed)
         self._not_ended = set()
@@ -433,6 +435,7 @@ class ClusterState:
             now: The time of the reading, in seconds since 1970.
         """
         if not self._counts(job, unknown):
+            self.uncounted[job.user] += job.pending
             return job.key in self._timelines
         if job.ended is None:
             self._not_ended.add((job.user, job.account))

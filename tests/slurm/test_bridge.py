@@ -10,6 +10,7 @@ from allocator.slurm.bridge import Bridge, BridgeSettings, Cycle
 from allocator.slurm.client import SlurmClient
 from allocator.slurm.factors import FactorUpdate, is_ours
 from allocator.slurm.state import StateSettings
+from allocator.slurm.users import UserKey
 from tests.slurm.test_hostile_text import job_row
 
 BEGAN = 1_795_700_000
@@ -79,8 +80,8 @@ class WrittenSlurm(SlurmClient):
         return []
 
 
-def bridge_to(slurm: WrittenSlurm) -> Bridge:
-    state = StateSettings(create("sdrf", {"half_life": 3600.0}))
+def bridge_to(slurm: WrittenSlurm, key: UserKey = "user") -> Bridge:
+    state = StateSettings(create("sdrf", {"half_life": 3600.0}), key)
     return Bridge(slurm, BridgeSettings(state, dry_run=False, ahead=100), float(BEGAN - 5))
 
 
@@ -168,3 +169,13 @@ def test_after_a_start_without_a_place_each_user_has_places_of_its_own() -> None
     assert users["man",] == 9
     users = Counter(placed.user for placed in poll(bridge, slurm, 320).order.placed)
     assert users["news",] == 0, "no such start within ten minutes"
+
+
+def test_jobs_of_too_many_unknown_accounts_are_counted_as_passed_over() -> None:
+    slurm = WrittenSlurm()
+    bridge = bridge_to(slurm, "account")
+    for number in range(1, 131):
+        slurm.submit(number, "games", account=f"x{number}")
+    cycle = poll(bridge, slurm)
+    assert cycle.order.passed_over == {"UnknownAccount": 30}
+    assert cycle.passed_over["other"] == 30

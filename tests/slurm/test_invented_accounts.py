@@ -111,6 +111,7 @@ def test_pending_jobs_of_one_user_count_for_a_bounded_number_of_unknown_accounts
     state = state_of("account")
     observe(state, 2.0, jobs)
     assert len(state.pending) == MOST_UNKNOWN_ACCOUNTS + 1
+    assert state.uncounted == {"games": 499 - MOST_UNKNOWN_ACCOUNTS}
     assert len(names(state)) == MOST_UNKNOWN_ACCOUNTS + 1
     observe(state, 4.0, jobs[300:])  # the first jobs are cancelled: the next jobs count
     assert len(state.pending) == MOST_UNKNOWN_ACCOUNTS + 1

@@ -18,6 +18,7 @@ from allocator.slurm.bridge import Bridge, Cycle
 from allocator.slurm.client import CommandError
 from allocator.slurm.rows import ShapeError
 from allocator.slurm.shares import ShareTree
+from allocator.slurm.state import MOST_UNKNOWN_ACCOUNTS
 
 _LONGEST_PAUSE = 60.0
 """Maximum seconds between two attempts to read a Slurm that does not answer."""
@@ -109,6 +110,8 @@ class SlurmFollower:
         self._parts = parts
         self._loop = asyncio.get_running_loop()
         self._failed_parts: set[str] = set()
+        self._uncounted_users: set[str] = set()
+        """System users whose jobs of too many unknown accounts were logged."""
         memory, now = parts.memory, time.time()
         since = now if memory is None or not memory.time else min(memory.time, now)
         settings = config.bridge_settings(dry_run=dry_run)
@@ -132,6 +135,7 @@ class SlurmFollower:
                 self.contact.note(cycle, time.monotonic() - started)
                 self._note("accounts", self.bridge.accounts_failure)
                 self._note("records", self.bridge.records_failure)
+                self._note_uncounted()
                 self.trail.note(self.bridge.state.seen(), self.bridge.state.path_of)
                 gc_tuning.collect_after_snapshot()  # a reading replaces the copies of all users
                 pause = self._every
@@ -148,6 +152,19 @@ class SlurmFollower:
         elif part in self._failed_parts and not failure:
             _log.info(again)
             self._failed_parts.remove(part)
+
+    def _note_uncounted(self) -> None:
+        """Log, once for each system user, that jobs of too many unknown accounts do not count."""
+        for user, number in self.bridge.state.uncounted.items():
+            if user not in self._uncounted_users:
+                self._uncounted_users.add(user)
+                _log.warning(
+                    "pending jobs of accounts unknown to slurmdbd are left out of the order; set "
+                    "AccountingStorageEnforce=associations",
+                    user=user,
+                    jobs=number,
+                    accounts=MOST_UNKNOWN_ACCOUNTS,
+                )
 
     def _note_rejected(self) -> None:
         """Log the unreadable records of the latest reading, up to a maximum."""
