@@ -91,7 +91,7 @@ class SlurmClient:
             return {}
         separator = _random_separator()
         asked = [f"show job {job}\nshow hostnames {separator}\n" for job in jobs]
-        ended = self._start(("scontrol", "--oneliner"), "".join(asked), {})
+        ended = self._start(("scontrol", "--oneliner"), "".join(asked), {}, self.timeout)
         messages = [line.strip() for line in _message(ended.stderr).splitlines() if line.strip()]
         for message in messages:
             if not any(race in message for race in _RACES):
