@@ -189,8 +189,10 @@ class Session:
         self._steps = 0
         self._ports = {str(port): str(free_port()) for port in (5050, 5060, 5061, 9105)}
         self._lay_out()
+        caches = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
         environment = os.environ | {
             "HOME": str(folder),
+            "XDG_CACHE_HOME": caches,  # kernels are compiled once, not for each page
             "LONGSHARE_ADDRESS": f"127.0.0.1:{self._ports['5060']}",
             "PATH": f"{folder}/.venv/bin:{os.environ['PATH']}",
             "PYTHONPATH": str(ROOT),
