@@ -60,7 +60,7 @@ They are omitted if empty, so that old readers still work.
 
 
 def require_replaceable(path: Path) -> None:
-    """Check that no file other than a Parquet file would be replaced, such as a forgotten source.
+    """Refuse to replace a file of another format than Parquet, such as the source of a trace.
 
     Raises:
         OSError: The file cannot be read.
@@ -80,7 +80,7 @@ def write(trace: Trace, path: Path) -> None:
 
     Raises:
         OSError: The file cannot be written.
-        TraceError: A file that is not in the Parquet format would be replaced.
+        TraceError: The path is a file with content of another format.
     """
     write_generated(trace, path, None)
 

@@ -96,7 +96,7 @@ class SlurmAdapter(SchedulerAdapter):
         self._pending = {pending.job.number: pending for pending in self._state.pending}
 
     def follow(self, former: Users) -> None:
-        """Follow the settled users that have replaced others, because the state began again.
+        """Follow the present settled users, if the state has begun again with new users.
 
         Args:
             former: The settled users until then.

@@ -185,10 +185,10 @@ class Bridge:
         dependent jobs, and jobs with a later begin time."""
         self._begun: dict[str, int] = {}
         """The latest known site factors of jobs that have started since, if Slurm shows the jobs.
-        They apply again if a job is requeued."""
+        A requeued job has its factor again."""
         self._running: list[str] = []
-        """The running jobs in `_begun`. They lose their factors, so that no requeued job passes the
-        order."""
+        """The running jobs in `_begun`. Running jobs lose their factors, so a requeued job cannot
+        pass the order."""
         self._starts: deque[int] = deque(maxlen=_REMEMBERED_POLLS)
         """Numbers of jobs that started between the latest polls."""
         self._placed: set[str] = set()

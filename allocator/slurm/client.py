@@ -92,10 +92,9 @@ class SlurmClient:
         separator = _random_separator()
         asked = [f"show job {job}\nshow hostnames {separator}\n" for job in jobs]
         ended = self._start(("scontrol", "--oneliner"), "".join(asked), {}, self.timeout)
-        messages = [line.strip() for line in _message(ended.stderr).splitlines() if line.strip()]
-        for message in messages:
-            if not any(race in message for race in _RACES):
-                raise CommandError(f"scontrol failed: {message}")
+        messages = _messages(ended.stderr)
+        for failure in _failures(messages):
+            raise CommandError(f"scontrol failed: {failure}")
         printed = ended.stdout.decode(errors="surrogateescape")
         texts = re.split(rf"^{separator}\n", printed, flags=re.MULTILINE)[:-1]
         if len(texts) != len(jobs):
@@ -204,8 +203,7 @@ class SlurmClient:
         if not lines:
             return []
         ended = self._start(("scontrol",), "".join(lines), {}, self.timeout)
-        messages = [line.strip() for line in _message(ended.stderr).splitlines() if line.strip()]
-        failures = [text for text in messages if not any(race in text for race in _RACES)]
+        failures = _failures(_messages(ended.stderr))
         if any("Unable to contact" in text for text in failures):
             raise CommandError(f"scontrol: {failures[0]}")
         return failures
@@ -249,6 +247,16 @@ class SlurmClient:
 
 def _message(output: bytes) -> str:
     return output.decode(errors="backslashreplace").strip()
+
+
+def _messages(output: bytes) -> list[str]:
+    """Return the lines of an output, without empty lines."""
+    return [line.strip() for line in _message(output).splitlines() if line.strip()]
+
+
+def _failures(messages: Iterable[str]) -> list[str]:
+    """Return messages about failures, without messages about jobs that have ended meanwhile."""
+    return [text for text in messages if not any(race in text for race in _RACES)]
 
 
 def _random_separator() -> str:

@@ -143,9 +143,9 @@ class _Globs:
     def __init__(self, globs: Iterable[str]) -> None:
         self._begin = self._repeated = self._end = self._any = 0
         self._letters: dict[str, int] = {}
-        """Positions that a character reaches by a literal."""
+        """Positions that a literal reaches, by character."""
         self._classes: dict[str, int] = {}
-        """Positions that a character reaches if it is in a class such as `[a-z]`."""
+        """Positions that a character of a class such as `[a-z]` reaches, by class."""
         self._reached: dict[str, int] = {}
         """All positions that a character reaches, for characters of earlier names."""
         position = 1

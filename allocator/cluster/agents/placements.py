@@ -16,7 +16,7 @@ _Key: TypeAlias = tuple[Constraint, ...]
 class EligibleAgents:
     """A set of agents, with one byte for each agent of the cluster.
 
-    There may be one such set for each framework, so a set of names would take too much memory.
+    The cluster may have a set for each framework. Sets of names would take too much memory.
 
     Args:
         slots: The number of each known agent; shared by all sets.

@@ -27,7 +27,7 @@ from allocator.fairness.quantities import Quantities
 _ROUNDS_A_STEP = 4
 """Rounds of an agent's allocation in one cooperative step. A round is a filling or a share."""
 _OFFERS_A_STEP = 100
-"""Offers of one agent that are added in one cooperative step."""
+"""Number of offers of an agent in one cooperative step."""
 _LARGE_PART = 8
 """If more than 1/n of the visited clients were marked as exhausted, for this n, the visit starts
 again without them."""

@@ -122,10 +122,10 @@ it."""
 class OfferBuilder:
     """Builds the offers of one allocation cycle.
 
-    The builder checks which resources of an agent a client can use and accepts. It records each
-    allocation in three places: in the ledger, in the sorters' copy for this cycle (`sorters`), and
-    in the offers. Allocations to clients with a known demand enter these places one after the
-    other:
+    The builder checks which resources of an agent a client can use and accepts. The builder also
+    records each allocation in three places: in the ledger, in the sorters' copy for this cycle
+    (`sorters`), and in the offers. Tasks of a client with a known demand are recorded in one place
+    after the other:
 
     - `allocate` records in all three places.
     - `charge` records in the ledger and in the sorters.

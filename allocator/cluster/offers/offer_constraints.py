@@ -113,7 +113,7 @@ class Exclusions:
         return changed
 
     def note_removed(self, agent: str) -> None:
-        """Report a removed agent among the changes, so that `ClientIndex` forgets it."""
+        """Report a removed agent among the changes. `ClientIndex` then forgets the agent."""
         self._changes.agents[agent] = None
         self._limit_changes()
 
