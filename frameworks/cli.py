@@ -355,7 +355,8 @@ def framework(
         typer.Option(help="Hosts on which the tasks may run: 'node-[1-9],10.0.4.0/22'."),
     ] = None,
     declare: Annotated[
-        bool, typer.Option("--declare", help="Declare the demand of a task to the allocator.")
+        bool,
+        typer.Option("--declare", help="State --demand as the framework's label longshare.demand."),
     ] = False,
     seed: Annotated[int, typer.Option(help="Seed of run times.")] = 0,
     wait: Annotated[

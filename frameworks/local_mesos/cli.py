@@ -37,7 +37,8 @@ def local_mesos(
     attributes: Annotated[
         list[str] | None,
         typer.Option(
-            help="Attributes of each agent: 'rack:1;disk:ssd'; as often as --agents, or omitted.",
+            help="Attributes of each agent: 'rack:1;disk:ssd'; as often as --agents, or omitted. "
+            "Give '' for agents without attributes.",
             show_default="none",
         ),
     ] = None,
@@ -106,7 +107,8 @@ def local_mesos(
     if not len(counts) == len(kinds) == len(traits) == len(prefixes):
         raise typer.BadParameter(
             f"got {len(counts)} --agents, {len(kinds)} --resources, {len(traits)} --attributes "
-            f"and {len(prefixes)} --hostname-prefix; give each option equally often",
+            f"and {len(prefixes)} --hostname-prefix; give each option equally often, and "
+            "--attributes '' for agents without attributes",
             param_hint="--agents",
         )
     if sum(counts) > MAX_AGENTS:

@@ -123,6 +123,13 @@ def test_a_unit_in_an_amount_of_the_embedded_mesos_is_named() -> None:
     assert "'mem:4GB': '4GB' is not a number; write one without a unit" in text
 
 
+def test_agents_without_attributes_are_shown_to_a_user_who_gives_too_few_attributes() -> None:
+    kinds = "--agents 2 --resources cpus:4 --agents 2 --resources cpus:4;gpus:1"
+    text = message(f"local-mesos {kinds} --attributes gpu:a100", "")
+    assert "1 --attributes" in text
+    assert "--attributes '' for agents without attributes" in text
+
+
 def test_a_missing_certificate_is_named_with_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LONGSHARE_CA", "missing.pem")
     text = message("shares", "")

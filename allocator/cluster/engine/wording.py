@@ -23,6 +23,10 @@ _MOST_ROLES = 3
 _LONGEST_HINT = 1000
 """Length in characters after which a hint about an unknown user ends."""
 
+_MISFIT = "cannot get offers:"
+_MISFIT_REASONS: frozenset[Reason] = frozenset({"too_large", "no_such_resource", "constraint"})
+"""Reasons that a sentence with `_MISFIT` explains."""
+
 _SAID: dict[Reason, str] = {
     "set_aside": "its registration contains invalid data",
     "inactive": "it is disconnected or deactivated, or has given up the role",
@@ -154,7 +158,7 @@ class MesosWording(Wording):
             name = f"Its framework {view.framework_name(fit.framework)} ({fit.framework})"
             if fit.misfit:
                 end = "" if fit.misfit.endswith("?") else "."
-                words.append(f"{name} cannot get offers: {fit.misfit}{end}")
+                words.append(f"{name} {_MISFIT} {fit.misfit}{end}")
             if fit.slip:
                 end = "" if fit.slip.endswith("?") else "."
                 words.append(f"{name} has a label that the service ignores: {fit.slip}{end}")
@@ -196,10 +200,13 @@ class MesosWording(Wording):
             )
             if why.until is not None:
                 reason.ends_after = max(why.until - view.now, 0.0)
+            name = f"Its framework {reason.name} ({reason.framework})"
+            explained = any(words.startswith(f"{name} {_MISFIT}") for words in explanation.words)
+            if explained and why.reason in _MISFIT_REASONS and len(why.agents) == 1:
+                continue  # the sentence about the misfit names the same cause
             text = f"{reasons_text(why, view.now)}{_ahead(explanation, why)}"
             explanation.words.append(
-                f"Its framework {reason.name} ({reason.framework}) gets no more offers in "
-                f"{_role(reason.role)} now: {text}."
+                f"{name} gets no more offers in {_role(reason.role)} now: {text}."
             )
             if why.others_are_smaller and why.reason == "nothing_free":
                 explanation.words.append(f"Its framework {reason.name} {self.about_gaps()}")
@@ -237,20 +244,18 @@ class MesosWording(Wording):
                 "has a task that is larger than other users' tasks. In its turn, the service keeps "
                 f'an agent free for the task (offers.hold_for = "{settings.hold_for}").'
             )
-        hold = 'set offers.hold_for = "one", which keeps an agent free for it'
-        batch = (
-            'set offers.allocation = "batch", which collects free resources before it offers them'
-        )
+        hold = 'offers.hold_for = "one" would keep an agent free for it'
+        batch = 'offers.allocation = "batch" would collect free resources before it offers them'
         if settings.allocation == "batch":
             change = hold
             when = "free resources are offered once per interval, so"
         else:
-            change, when = f"{hold}, or {batch}", "free resources are offered at once, so"
+            change, when = f"{hold}, and {batch}", "free resources are offered at once, so"
         if settings.policy.per_machine:
             change = "" if settings.allocation == "batch" else batch
         waits = f"has a task that is larger than other users' tasks: {when} smaller tasks may fill "
         waits += "every gap, and its task may wait until other users want no more"
-        return f"{waits}. To change that, {change}." if change else f"{waits}."
+        return f"{waits}. The service's setting {change}." if change else f"{waits}."
 
     @override
     def wait_details(self, wait: Explanation) -> dict[str, str]:
@@ -266,6 +271,14 @@ class MesosWording(Wording):
     @override
     def about_unknown_user(self, user: str) -> Cooperative[str]:
         view, words = self._view, ""
+        users: set[str] = set()
+        for client in view.clients():
+            if view.framework_name(client.framework) == user:
+                users.update(view.users_of(client)[:1])
+            yield
+        if users:
+            owners = " and ".join(map(called, heapq.nsmallest(_MOST_ROLES, users)))
+            words = f"; a framework of this name belongs to {owners}"
         for rejected in list(view.rejected_inputs()):
             if user in {rejected.name, view.framework_name(rejected.name)}:
                 words += f"; the service rejected framework {rejected.name}: {rejected.flaw.words}"

@@ -307,7 +307,11 @@ def test_an_explanation_names_the_constraints_of_a_framework(tmp_path: Path) -> 
         changed = contract.UpdateFramework(framework_id="fa", info=info.SerializeToString())
         ops.stream.tell(update_framework=changed)
         reason = "no agent meets its constraint: whitelist s1.* and attributes rack:7"
-        assert f"cannot get offers: {reason}." in " ".join(ops.explain("owing").words)
+        explanation = ops.explain("owing")
+        words = " ".join(explanation.words)
+        assert f"cannot get offers: {reason}." in words
+        assert "gets no more offers" not in words, "one sentence names the cause"
+        assert [why.reason for why in explanation.reasons] == ["constraint"]
         assert "cannot get offers" not in " ".join(ops.explain("small").words)
         ops.wait(1)
         ops.wait(1)
@@ -374,6 +378,14 @@ def test_the_default_role_is_shown_as_a_quoted_star(tmp_path: Path) -> None:
         assert ops.explain("*").words[0].startswith("user '*' has rank ")
         ops.channel.close()
         stream.close()
+
+
+def test_the_user_of_a_framework_is_named_to_an_operator_who_gives_the_framework(
+    ops: Operator,
+) -> None:
+    code, text = refusal(ops.explain, "fa of the tests")
+    assert code is grpc.StatusCode.NOT_FOUND
+    assert text == "no such user: fa of the tests; a framework of this name belongs to owing"
 
 
 def test_a_refused_order_changes_nothing(ops: Operator) -> None:
