@@ -283,6 +283,12 @@ class _Question:
                 f"{vocabulary.machine} could serve it."
             )
         reply.words.extend(_words(request, reply, self._horizon, vocabulary, wants=was_active))
+        with_burst = pool.standing(user).allocation + self._burst
+        if self._burst and not pool.capacity.contains(with_burst):
+            reply.words.append(
+                f"With this burst it would hold {with_burst}, but the cluster has {pool.capacity}. "
+                "Forecast a smaller burst."
+            )
         gaps = f"{called(user)} {self._survey.gaps}" if self._survey.gaps else ""
         reply.words.extend(filter(None, (self._survey.kept_back, gaps)))
         return reply

@@ -306,6 +306,17 @@ def test_a_task_of_unknown_resources_is_refused_before_the_agents_are_read(
         asyncio.run(Forecasts(engine, EngineLock()).answer(request))
 
 
+def test_a_burst_beyond_the_cluster_with_what_the_user_holds_is_named() -> None:
+    engine = crowded().engine  # a is offered the only agent
+
+    def answer(user: str) -> str:
+        request = admin.ForecastRequest(user=user, burst={"cpus": 4.0}, burst_seconds=60.0)
+        return " ".join(asyncio.run(Forecasts(engine, EngineLock()).answer(request)).words)
+
+    assert "With this burst it would hold cpus:8;mem:512, but the cluster has" in answer("a")
+    assert "but the cluster has" not in answer("b")
+
+
 def crowded() -> MasterSide:
     master = MasterSide("sdrf", {"half_life": 60.0})
     for role in "ab":
