@@ -13,7 +13,7 @@ from allocator.cli.parameters import by_user
 from allocator.cli.simulate import capacity_of, compiled
 
 if TYPE_CHECKING:
-    from allocator.simulation.advice import Advice
+    from allocator.simulation.advice import Advice, Trial
 
 _TRIALS = (12, 6)
 _FLAT = 4.0
@@ -123,21 +123,24 @@ def _show(result: "Advice") -> None:
     out.print(f"Under DRF, the mean of users' mean waits is {duration(result.drf_wait_s)}.")
     print_never_started(result.never_started)
     best = result.best
+    half_life = f'half_life = "{_setting(best.half_life_s)}"'
     light = None if best.light_low is None else f"{best.light_low:+.1%} to {best.light_high:+.1%}"
     if not result.helps:
         out.print("No half-life is better than DRF here; choose the policy drf.", highlight=False)
         if light is not None:
             out.print(
-                f"In 90 of 100 random draws of these users, light users wait less by {light}.",
+                f"With {half_life}, in 90 of 100 random draws of these users, light users wait "
+                f"less by {light}.",
                 highlight=False,
             )
+        _advise_for_light_users(best)
         return
-    if result.decided:
-        out.print(
-            f'Best: half_life = "{_setting(best.half_life_s)}" (δ = 1 − {1 - best.delta:.2g}): '
-            f"users wait {best.reduction:.1%} less than under DRF.",
-            highlight=False,
-        )
+    heading = "Best" if result.decided else "Shortest mean wait"
+    out.print(
+        f"{heading}: {half_life} (δ = 1 − {1 - best.delta:.2g}): "
+        f"users wait {best.reduction:.1%} less than under DRF.",
+        highlight=False,
+    )
     and_light = "" if light is None else f", and light users by {light}"
     out.print(
         f"Uncertainty: in 90 of 100 random draws of these users, they wait less by {best.low:+.1%} "
@@ -146,13 +149,30 @@ def _show(result: "Advice") -> None:
         highlight=False,
     )
     if not result.decided:
-        out.print("This trace does not show whether memory helps.", highlight=False)
+        out.print(
+            "This trace does not show whether memory helps. Keep the present policy, or convert "
+            "a longer history.",
+            highlight=False,
+        )
+        _advise_for_light_users(best)
         return
     out.print(_choice(result), highlight=False)
     if not result.interior:
         out.print(
             "The best half-life is the shortest or longest that was simulated: this workload is "
             "too short to find the best one.",
+            highlight=False,
+        )
+
+
+def _advise_for_light_users(best: "Trial") -> None:
+    """Recommend the half-life for light users, if this trace shows that it helps these users."""
+    from allocator.cli.tables import console
+
+    if best.light_low is not None and best.light_low > 0.0:
+        console().print(
+            "If light users matter most, choose the policy sdrf with this half-life: it helps "
+            "these users.",
             highlight=False,
         )
 

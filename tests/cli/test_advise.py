@@ -61,11 +61,19 @@ def test_advice_is_printed_as_text_or_json(trace: str) -> None:
 
 @pytest.mark.timeout(600)
 @pytest.mark.slow  # compiles the fast path
-def test_no_half_life_is_recommended_if_draws_of_the_users_disagree(tmp_path: Path) -> None:
+def test_if_draws_of_the_users_disagree_the_half_life_is_only_for_light_users(
+    tmp_path: Path,
+) -> None:
     store.write(bursts_beside_a_hog(), tmp_path / "few.parquet")
     completed = longshare("advise", str(tmp_path / "few.parquet"), "--load", "0.8")
     assert completed.returncode == 0, completed.stderr
     assert "This trace does not show whether memory helps." in completed.stdout
+    assert re.search(
+        r'^Shortest mean wait: half_life = "[0-9.]+m" ', completed.stdout, re.MULTILINE
+    )
+    assert "If light users matter most, choose the policy sdrf with this half-life" in (
+        completed.stdout
+    )
     assert "Best:" not in completed.stdout
     assert "simulated half-life from" not in completed.stdout
 
@@ -104,4 +112,4 @@ def test_tasks_that_fit_nowhere_are_counted_or_refused(
 def test_a_trace_without_machines_needs_a_capacity(trace: str) -> None:
     completed = longshare("advise", trace)
     assert completed.returncode == 2
-    assert "give a capacity or a load" in completed.stderr
+    assert "give --capacity cpus=N,mem=N, or --load L" in completed.stderr

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allocator.cli.advise import _choice
+from allocator.cli.advise import _choice, _show
 from allocator.simulation import advice, reference
 from allocator.simulation.setting import Setting, capacity_at
 from allocator.simulation.trace import Trace
@@ -94,6 +94,22 @@ def test_nearly_best_half_lives_beyond_a_worse_half_life_are_named() -> None:
     )
     assert "from 1.0 h to 3.0 h is nearly as good" in _choice(advised_by(89.0, 89.1, 89.2))
     assert _choice(advised_by(89.0, 99.0)) == "No other simulated half-life is nearly as good."
+
+
+@pytest.mark.parametrize("reduction", [-0.01, 0.05])
+@pytest.mark.parametrize("light_low", [-0.1, 0.1])
+def test_sdrf_is_advised_for_light_users_only_if_their_interval_is_above_0(
+    reduction: float, light_low: float, capsys: pytest.CaptureFixture[str]
+) -> None:
+    waits_less, waits_longer = 1, 2
+    trial = advice.Trial(
+        *(3600.0, 0.5, 100.0 * (1.0 - reduction), reduction, 0.3, 0.0, waits_less, waits_longer),
+        *(-0.2, 0.2, 50.0, light_low, 0.4),
+    )
+    _show(advice._advice(100.0, [trial], never_started=0))
+    shown = " ".join(capsys.readouterr().out.split())
+    assert 'half_life = "1h"' in shown
+    assert ("choose the policy sdrf with this half-life" in shown) == (light_low > 0.0)
 
 
 def test_without_waiting_users_no_change_is_advised() -> None:
