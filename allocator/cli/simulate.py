@@ -170,7 +170,7 @@ def compiled() -> float:
         _say_numba_is_missing(fast.MISSING)
         return 0.0
     started = time.perf_counter()
-    with working("compiling the simulator, once for each kind of simulation"):
+    with working("loading the simulator; its first use compiles it"):
         has_compiled = fast.compile_kernels()
     return time.perf_counter() - started if has_compiled else 0.0
 
@@ -257,10 +257,10 @@ def capacity_of(
         simulation then uses the trace's machines.
 
     Raises:
-        ValueError: both are given, or the capacity is invalid.
+        ValueError: both are given, neither is given for a trace without machines, or the capacity
+            is invalid.
     """
     from allocator.simulation.formats.csv import is_memory
-    from allocator.simulation.formats.text import as_mebibytes
     from allocator.simulation.setting import capacity_at, pool_of
 
     if load is not None:
@@ -268,17 +268,11 @@ def capacity_of(
             raise ValueError("give --load or --capacity, not both")
         return capacity_at(trace, load)
     if capacity is None:
+        if not trace.machines:
+            wanted = ",".join(f"{name}=N" for name in trace.resources)
+            raise ValueError(f"the trace has no machines; give --capacity {wanted}, or --load L")
         return None
-    amounts: list[tuple[str, float]] = []
-    for entry in capacity.split(","):
-        name, equals, amount = entry.partition("=")
-        name, amount = name.strip(), amount.strip()
-        try:
-            amounts.append((name, float(as_mebibytes(amount) if is_memory(name) else amount)))
-        except ValueError:
-            equals = ""
-        if not equals:
-            raise ValueError(f"--capacity: {entry!r} is not NAME=AMOUNT, such as cpus=4")
+    amounts = _amounts(capacity)
     names = [name for name, _amount in amounts]
     if sorted(names) != sorted(trace.resources):
         raise ValueError(
@@ -295,6 +289,24 @@ def capacity_of(
                 err=True,
             )
     return pool
+
+
+def _amounts(capacity: str) -> list[tuple[str, float]]:
+    """Return names and amounts of a text such as `cpus=4,mem=8G`."""
+    from allocator.simulation.formats.csv import is_memory
+    from allocator.simulation.formats.text import as_mebibytes
+
+    amounts: list[tuple[str, float]] = []
+    for entry in capacity.split(","):
+        name, equals, amount = entry.partition("=")
+        name, amount = name.strip(), amount.strip()
+        try:
+            amounts.append((name, float(as_mebibytes(amount) if is_memory(name) else amount)))
+        except ValueError:
+            equals = ""
+        if not equals:
+            raise ValueError(f"--capacity: {entry!r} is not NAME=AMOUNT, such as cpus=4")
+    return amounts
 
 
 def simulator_for(

@@ -511,8 +511,8 @@ def _show_statistics(summary: "Statistics") -> None:
     out = console()
     out.print(
         f"{summary.tasks:,} tasks in {summary.jobs:,} jobs of {summary.users:,} users\n"
-        f"submitted from {summary.first_s:,.12g} s to {summary.last_s:,.12g} s; the last would "
-        f"finish at {summary.finished_s:,.12g} s\n"
+        f"seconds since the trace's origin: submissions from {summary.first_s:,.12g} to "
+        f"{summary.last_s:,.12g}; the last finish, if no task waits, {summary.finished_s:,.12g}\n"
         f"the tenth of users that use most: {summary.use_of_heaviest:.1%} of all use; "
         f"busiest hour of the day: {summary.peak_hour:.2f} times the mean"
     )
