@@ -511,8 +511,10 @@ def _show_statistics(summary: "Statistics") -> None:
     out = console()
     out.print(
         f"{summary.tasks:,} tasks in {summary.jobs:,} jobs of {summary.users:,} users\n"
-        f"seconds since the trace's origin: submissions from {summary.first_s:,.12g} to "
-        f"{summary.last_s:,.12g}; the last finish, if no task waits, {summary.finished_s:,.12g}\n"
+        f"submitted {summary.first_s:,.12g} to {summary.last_s:,.12g} s after the trace's origin; "
+        f"the last would finish at {summary.finished_s:,.12g} s"
+    )
+    out.print(
         f"the tenth of users that use most: {summary.use_of_heaviest:.1%} of all use; "
         f"busiest hour of the day: {summary.peak_hour:.2f} times the mean"
     )
