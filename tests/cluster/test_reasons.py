@@ -94,7 +94,8 @@ def test_declined_resources_are_reported_with_the_end_of_the_first_filter() -> N
     assert explanation.until == START_NS / SECOND + 60
     assert reasons_text(explanation, START_NS / SECOND + 15) == (
         "it has declined the resources of 2 agents that could serve it; "
-        "its first offer filter ends in 45.0 s"
+        "its first offer filter ends in 45.0 s; "
+        "it states no demand, so offers may be too small for its tasks"
     )
     master.tick(61)
     assert dict(why(master.engine).agents) == {"nothing_free": 1, "refused": 1}

@@ -127,6 +127,11 @@ class View(SchedulerAdapter):
         return len(self._cluster.ledger.frameworks)
 
     @property
+    def reports_used(self) -> bool:
+        """Whether the master reports used resources, so that unanswered offers are known."""
+        return self._cluster.reports_used
+
+    @property
     def filters(self) -> int:
         """Number of offer filters in force."""
         return len(self._cluster.filters)
@@ -305,7 +310,7 @@ class View(SchedulerAdapter):
         The result is None if the master does not report used resources (before Mesos 1.10). Costs
         O(clients).
         """
-        if not self._cluster.reports_used:
+        if not self.reports_used:
             return None
         clients, running = self._cluster.ledger.clients, self._cluster.ledger.used
         offered: dict[str, Quantities] = {}

@@ -20,12 +20,13 @@ if TYPE_CHECKING:
 
 _MOST_ROLES = 3
 """Maximum number of roles with unmet guarantees that a sentence names."""
+_MOST_OWNERS = 3
+"""Maximum number of users that a sentence names as owners of frameworks with one name."""
 _LONGEST_HINT = 1000
 """Length in characters after which a hint about an unknown user ends."""
 
-_MISFIT = "cannot get offers:"
 _MISFIT_REASONS: frozenset[Reason] = frozenset({"too_large", "no_such_resource", "constraint"})
-"""Reasons that a sentence with `_MISFIT` explains."""
+"""Reasons that the sentence on a framework's misfit explains."""
 
 _SAID: dict[Reason, str] = {
     "set_aside": "its registration contains invalid data",
@@ -158,7 +159,7 @@ class MesosWording(Wording):
             name = f"Its framework {view.framework_name(fit.framework)} ({fit.framework})"
             if fit.misfit:
                 end = "" if fit.misfit.endswith("?") else "."
-                words.append(f"{name} {_MISFIT} {fit.misfit}{end}")
+                words.append(f"{name} cannot get offers: {fit.misfit}{end}")
             if fit.slip:
                 end = "" if fit.slip.endswith("?") else "."
                 words.append(f"{name} has a label that the service ignores: {fit.slip}{end}")
@@ -188,6 +189,8 @@ class MesosWording(Wording):
     @override
     def add_waits(self, explanation: admin.Explanation, waits: Sequence[Explanation]) -> None:
         view = self._view
+        examined = {why.client.framework for why in waits}
+        misfits = view.misfits(examined).keys() - view.unreadable_labels(examined).keys()
         for why in waits:
             reason = explanation.reasons.add(
                 framework=why.client.framework,
@@ -200,16 +203,22 @@ class MesosWording(Wording):
             )
             if why.until is not None:
                 reason.ends_after = max(why.until - view.now, 0.0)
-            name = f"Its framework {reason.name} ({reason.framework})"
-            explained = any(words.startswith(f"{name} {_MISFIT}") for words in explanation.words)
-            if explained and why.reason in _MISFIT_REASONS and len(why.agents) == 1:
-                continue  # the sentence about the misfit names the same cause
+            if why.client.framework in misfits and why.reason in _MISFIT_REASONS:
+                continue  # `about_clients` has already given the reason
             text = f"{reasons_text(why, view.now)}{_ahead(explanation, why)}"
             explanation.words.append(
-                f"{name} gets no more offers in {_role(reason.role)} now: {text}."
+                f"Its framework {reason.name} ({reason.framework}) gets no more offers in "
+                f"{_role(reason.role)} now: {text}."
             )
             if why.others_are_smaller and why.reason == "nothing_free":
                 explanation.words.append(f"Its framework {reason.name} {self.about_gaps()}")
+        if not view.reports_used and any(
+            why.idle and why.reason == "nothing_free" for why in waits
+        ):
+            explanation.words.append(
+                "Frameworks may hold resources in offers without an answer, which this master does "
+                "not report: compare offers and tasks in its /state."
+            )
 
     @override
     def kept_back(self, user: str) -> str:
@@ -270,15 +279,12 @@ class MesosWording(Wording):
 
     @override
     def about_unknown_user(self, user: str) -> Cooperative[str]:
-        view, words = self._view, ""
-        users: set[str] = set()
+        view, owners = self._view, set[str]()
         for client in view.clients():
-            if view.framework_name(client.framework) == user:
-                users.update(view.users_of(client)[:1])
+            if user in {client.framework, view.framework_name(client.framework)}:
+                owners.update(view.users_of(client)[:1])
             yield
-        if users:
-            owners = " and ".join(map(called, heapq.nsmallest(_MOST_ROLES, users)))
-            words = f"; a framework of this name belongs to {owners}"
+        words = f"; {user} is {_framework_of(owners)}" if owners else ""
         for rejected in list(view.rejected_inputs()):
             if user in {rejected.name, view.framework_name(rejected.name)}:
                 words += f"; the service rejected framework {rejected.name}: {rejected.flaw.words}"
@@ -311,6 +317,8 @@ def reasons_text(why: Explanation, now: float) -> str:
         )
     if why.until is not None:
         parts.append(f"its first offer filter ends in {duration(max(why.until - now, 0.0))}")
+    if why.task is None and "refused" in why.agents:
+        parts.append("it states no demand, so offers may be too small for its tasks")
     if why.unanswered_for is not None:
         parts.append(
             f"its offers of the last {duration(why.unanswered_for)} have reached their limit; this "
@@ -327,6 +335,15 @@ def _sentence(reason: Reason, why: Explanation) -> str:
     if reason == "no_such_resource" and why.missing_resources:
         return f"{sentence}: {', '.join(sorted(why.missing_resources))}"
     return sentence
+
+
+def _framework_of(owners: set[str]) -> str:
+    """Return a phrase about the users of a framework, or of several frameworks with one name."""
+    named = ", ".join(map(called, heapq.nsmallest(_MOST_OWNERS, owners)))
+    if len(owners) == 1:
+        return f"a framework of the user {named.removeprefix('user ')}"
+    more = f" and {len(owners) - _MOST_OWNERS} more" if len(owners) > _MOST_OWNERS else ""
+    return f"the name of frameworks of the users {named}{more}"
 
 
 def _role(role: str) -> str:

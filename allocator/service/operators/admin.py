@@ -105,9 +105,8 @@ class Admin(AdminServicer):
         rows = await self._rows.get()
         row = rows.get(user)
         if row is None:
-            hint = self._adapter.wording.about_unknown_user(user)
-            words = await self._engine_lock.answer(hint)
-            await abort(context, grpc.StatusCode.NOT_FOUND, f"no such user: {user}{words}")
+            hint = await self._engine_lock.answer(self._adapter.wording.about_unknown_user(user))
+            await abort(context, grpc.StatusCode.NOT_FOUND, f"no such user: {user}{hint}")
         survey = find_reasons(self._adapter, row.user)
         reasons, passed_over = await self._engine_lock.answer(survey)
         async with self._engine_lock:
@@ -143,7 +142,9 @@ class Admin(AdminServicer):
         except TooManyForecastsError as error:
             await abort(context, grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
         except UnknownUserError as error:
-            await abort(context, grpc.StatusCode.NOT_FOUND, str(error))
+            hint = self._adapter.wording.about_unknown_user(request.user)
+            words = await self._engine_lock.answer(hint)
+            await abort(context, grpc.StatusCode.NOT_FOUND, f"{error}{words}")
         except InvalidQuestionError as error:
             await abort(context, grpc.StatusCode.INVALID_ARGUMENT, str(error))
         async with self._engine_lock:

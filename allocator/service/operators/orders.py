@@ -35,6 +35,8 @@ from allocator.users.orders import InvalidOrder, concerns_all, named_users
 
 LONGEST = 2000
 """Maximum length, in characters, of a command's text and of its effect in the audit log."""
+_MOST_HINTS = 3
+"""Maximum number of unknown users for which an error message has a hint."""
 _REST = 1.0
 """Pause after a command, as a multiple of the time that the command took."""
 MOST_BOOSTS = 250
@@ -120,7 +122,11 @@ class Orders:
         if change.refusal:
             unknown = any(user not in before or not before[user].accepts_orders for user in named)
             code = grpc.StatusCode.NOT_FOUND if unknown else grpc.StatusCode.INVALID_ARGUMENT
-            await abort(context, code, change.refusal)
+            hints = ""
+            for user in sorted(named - before.keys())[:_MOST_HINTS]:
+                hint = self._adapter.wording.about_unknown_user(user)
+                hints += await self._engine_lock.answer(hint)
+            await abort(context, code, f"{change.refusal}{hints}")
         after = await self._rows.get()
         changes = await run_in_slices(self._describe(change, before, after), self._engine_lock)
         _log.info(

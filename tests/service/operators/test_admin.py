@@ -291,10 +291,19 @@ def test_an_explanation_calls_a_role_a_role(ops: Operator) -> None:
     assert "gets no more offers in role '*' now" in words
 
 
-def test_an_explanation_tells_nothing_of_unanswered_offers_before_mesos_1_10(
+def test_before_mesos_1_10_only_a_user_without_resources_is_referred_to_the_master_s_state(
     ops: Operator,
 ) -> None:
-    assert "not answered" not in " ".join(ops.explain("small").words)
+    ops.wait(1)
+    assert "compare offers and tasks in its /state" in " ".join(ops.explain("owing").words)
+    small = " ".join(ops.explain("small").words)
+    assert "not answered" not in small
+    assert "/state" not in small
+
+
+def test_since_mesos_1_10_no_user_is_referred_to_the_master_s_state(tmp_path: Path) -> None:
+    with operated(tmp_path, reports_used=True) as ops:
+        assert "/state" not in " ".join(ops.explain("owing").words)
 
 
 def test_an_explanation_names_the_constraints_of_a_framework(tmp_path: Path) -> None:
@@ -307,11 +316,9 @@ def test_an_explanation_names_the_constraints_of_a_framework(tmp_path: Path) -> 
         changed = contract.UpdateFramework(framework_id="fa", info=info.SerializeToString())
         ops.stream.tell(update_framework=changed)
         reason = "no agent meets its constraint: whitelist s1.* and attributes rack:7"
-        explanation = ops.explain("owing")
-        words = " ".join(explanation.words)
-        assert f"cannot get offers: {reason}." in words
-        assert "gets no more offers" not in words, "one sentence names the cause"
-        assert [why.reason for why in explanation.reasons] == ["constraint"]
+        assert f"cannot get offers: {reason}." in " ".join(ops.explain("owing").words)
+        assert "gets no more offers" not in " ".join(ops.explain("owing").words), "said once"
+        assert [why.reason for why in ops.explain("owing").reasons] == ["constraint"]
         assert "cannot get offers" not in " ".join(ops.explain("small").words)
         ops.wait(1)
         ops.wait(1)
@@ -380,12 +387,22 @@ def test_the_default_role_is_shown_as_a_quoted_star(tmp_path: Path) -> None:
         stream.close()
 
 
-def test_the_user_of_a_framework_is_named_to_an_operator_who_gives_the_framework(
-    ops: Operator,
-) -> None:
-    code, text = refusal(ops.explain, "fa of the tests")
-    assert code is grpc.StatusCode.NOT_FOUND
-    assert text == "no such user: fa of the tests; a framework of this name belongs to owing"
+def test_a_framework_s_name_in_place_of_a_user_is_answered_with_its_user(ops: Operator) -> None:
+    named = "no such user: fa; fa is a framework of the user owing"
+    forecast = admin.ForecastRequest(user="fa", below=0.5)
+    for ask in (ops.explain, ops.reset):
+        assert refusal(ask, "fa") == (grpc.StatusCode.NOT_FOUND, named)
+    assert refusal(ops.set_weight, "fa", 2.0) == (grpc.StatusCode.NOT_FOUND, named)
+    assert refusal(ops.stub.Forecast, forecast)[1].endswith("; fa is a framework of the user owing")
+    for number in range(4):
+        info = framework_info(f"f{number}", f"role-{number}", name="spark")
+        added = contract.AddFramework(framework_id=f"f{number}", info=info, active=True)
+        ops.stream.tell(add_framework=added)
+    assert refusal(ops.explain, "f2")[1].endswith("; f2 is a framework of the user role-2")
+    assert refusal(ops.explain, "spark")[1] == (
+        "no such user: spark; spark is the name of frameworks of the users role-0, role-1, role-2 "
+        "and 1 more"
+    )
 
 
 def test_a_refused_order_changes_nothing(ops: Operator) -> None:
