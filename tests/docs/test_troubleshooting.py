@@ -17,6 +17,7 @@ from allocator.service.show import explain
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "troubleshoot.md"
 ANSWERS = {
     "no such user": admin,
+    "framework of the user": wording,
     "the service rejected framework": wording,
     "no master has been connected": wording,
     "no framework is known to the master": wording,
@@ -39,6 +40,7 @@ ANSWERS = {
     "has a task that is larger than other users' tasks": wording,
     "It has not answered offers of": explain,
     "in offers that it has not answered": explain,
+    "compare offers and tasks in its /state": wording,
     "is served after": explain,
     "it is first": explain,
     "it is next": explain,
@@ -46,6 +48,8 @@ ANSWERS = {
     "it is offered no less than": wording,
     "the reservations are for": wording,
     "its first offer filter ends in": wording,
+    "states no demand": wording,
+    "framework gets no offers": wording,
 }
 """Words that both the page and the named module contain."""
 
