@@ -123,6 +123,10 @@ class Status:
         )
         return list(explain(self._adapter, row, rows, cache).words)
 
+    def about_unknown_user(self, user: str) -> Work[str]:
+        """Return a hint about a user that is unknown, as the end of a sentence; often empty."""
+        return self._adapter.wording.about_unknown_user(user)
+
     def _user(self, row: UserShare, constraints: Iterable[str]) -> dict[str, Any]:
         return {
             **_user(row),

@@ -212,7 +212,8 @@ def _explain(status: Status, engine_lock: EngineLock) -> _Handler:
         user, as_of = request.query.get("user", ""), status.time
         words = await engine_lock.answer(status.explanation(user, await rows.get()))
         if words is None:
-            return web.json_response({"error": f"no such user: {user}"}, status=404)
+            hint = await engine_lock.answer(status.about_unknown_user(user))
+            return web.json_response({"error": f"no such user: {user}{hint}"}, status=404)
         return web.json_response({"user": user, "time": as_of, "words": words})
 
     return explain

@@ -167,6 +167,9 @@ def test_the_service_sends_a_strict_content_policy_and_explains_on_request(tmp_p
         assert "owes" in " ".join(get(f"{base}api/explain?user=owing")["words"])
         with pytest.raises(urllib.error.HTTPError, match="404"):
             get(f"{base}api/explain?user=%3Cscript%3E")
+        with pytest.raises(urllib.error.HTTPError, match="404") as unknown:
+            get(f"{base}api/explain?user=f1")
+        assert b"f1 is a framework of the user holding" in unknown.value.read()
         past = get(f"{base}api/past?seconds=3600&user=owing&user=holding")
         assert 0.8 < past["users"]["owing"][1][0] < 0.9, "the commitment after five seconds"
         for wrong in ("never", "0", "nan", "inf"):
