@@ -306,8 +306,10 @@ def exposition(  # noqa: PLR0913 - every source of metrics
         listed: Selects the users whose metrics are written.
         listed_roles: Selects the roles whose metrics are written.
     """
-    parts = [generate_latest(registry)]
-    yield
+    parts: list[bytes] = []
+    for family in registry.collect():  # reads each metric when the loop asks for it
+        parts.append(_text(family))
+        yield
     filters = adapter.filters_by_role()
     roles = listed_roles.among(sorted(filters, key=filters.__getitem__, reverse=True))
     yield from _append_family(_FILTERS, (((role,), filters[role]) for role in roles), parts)
@@ -385,6 +387,12 @@ def _append_group(
         yield from _append_family(metric, samples, parts)
 
 
+def _text(family: Metric) -> bytes:
+    """Return a metric family in Prometheus's text format."""
+    collector: Any = _Only(family)  # of a registry, only `collect` is called here
+    return generate_latest(collector)
+
+
 def _append_family(
     metric: MetricDefinition[Any], samples: Iterator[Sample], parts: list[bytes]
 ) -> Work[None]:
@@ -400,8 +408,7 @@ def _append_family(
         batch_family = metric.family()
         for values, value in batch:
             batch_family.add_metric(list(map(_label, values)), value)
-        collector: Any = _Only(batch_family)  # of a registry, only `collect` is called here
-        written = generate_latest(collector)
+        written = _text(batch_family)
         parts.append(
             written.split(b"\n", 2)[2] if headed else written
         )  # HELP and TYPE lines are written once

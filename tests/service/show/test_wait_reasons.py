@@ -1,5 +1,6 @@
 """The reasons why users wait are counted over time, and logged once if they persist."""
 
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -12,11 +13,12 @@ from allocator.cluster.engine.wording import BRIEFLY
 from allocator.cluster.input.limits import Limits
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
-from allocator.cooperative import run_to_completion
+from allocator.cooperative import Cooperative, run_to_completion
 from allocator.service.masters.session import SessionStatistics
 from allocator.service.show.explain import explain
 from allocator.service.show.explanations import ExplanationFacts, find_reasons
 from allocator.service.show.label_limiter import AN_HOUR, LabelLimiter
+from allocator.service.show.metric_definitions import MetricDefinition, MetricGroup, register
 from allocator.service.show.shadows import Shadows
 from allocator.service.show.shares import user_shares
 from allocator.service.show.user_metrics import LONGEST, exposition
@@ -143,16 +145,16 @@ def test_the_service_updates_wait_reasons_by_itself(tmp_path: Path) -> None:
         stream.close()
 
 
+def writing(
+    master: MasterSide, waits: Waits, registry: CollectorRegistry, listed: LabelLimiter
+) -> Cooperative[bytes]:
+    shadows, roles = Shadows({}), LabelLimiter(9)
+    return exposition(master.engine, registry, waits, shadows, listed=listed, listed_roles=roles)
+
+
 def told_to_prometheus(master: MasterSide, waits: Waits, listed: LabelLimiter) -> list[Metric]:
-    shown = exposition(
-        master.engine,
-        CollectorRegistry(),
-        waits,
-        Shadows({}),
-        listed=listed,
-        listed_roles=LabelLimiter(9),
-    )
-    return list(text_string_to_metric_families(run_to_completion(shown).decode()))
+    text = run_to_completion(writing(master, waits, CollectorRegistry(), listed))
+    return list(text_string_to_metric_families(text.decode()))
 
 
 def users_in(families: list[Metric]) -> set[str]:
@@ -171,6 +173,21 @@ def test_users_in_metrics_are_limited_and_their_names_shortened() -> None:
     assert max(map(len, users)) == LONGEST + 1 + 16
     [unlisted] = [f for f in families if f.name == "longshare_unlisted_users"]
     assert unlisted.samples[0].value == 3
+
+
+def test_a_step_of_writing_reads_at_most_one_metric_of_a_registry() -> None:
+    read: list[str] = []
+
+    def noted(name: str) -> MetricDefinition[object]:
+        return MetricDefinition(name, "A number.", lambda _: (read.append(name), 1.0)[1])
+
+    master, waits = waiting()
+    names = ["longshare_first", "longshare_second", "longshare_third"]
+    registry = CollectorRegistry()
+    register(registry, (MetricGroup("Numbers", tuple(map(noted, names))), master.engine))
+    numbers = [0, *(len(read) for _ in writing(master, waits, registry, LabelLimiter(9)))]
+    assert max(after - before for before, after in pairwise(numbers)) == 1
+    assert read == names
 
 
 def test_ever_new_user_names_add_a_limited_number_of_series() -> None:
