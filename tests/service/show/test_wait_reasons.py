@@ -176,18 +176,21 @@ def test_users_in_metrics_are_limited_and_their_names_shortened() -> None:
 
 
 def test_a_step_of_writing_reads_at_most_one_metric_of_a_registry() -> None:
-    read: list[str] = []
+    def counted(name: str) -> MetricDefinition[list[str]]:
+        def read_value(names_read: list[str]) -> float:
+            names_read.append(name)
+            return 1.0
 
-    def noted(name: str) -> MetricDefinition[object]:
-        return MetricDefinition(name, "A number.", lambda _: (read.append(name), 1.0)[1])
+        return MetricDefinition(name, "A number.", read_value)
 
     master, waits = waiting()
     names = ["longshare_first", "longshare_second", "longshare_third"]
-    registry = CollectorRegistry()
-    register(registry, (MetricGroup("Numbers", tuple(map(noted, names))), master.engine))
-    numbers = [0, *(len(read) for _ in writing(master, waits, registry, LabelLimiter(9)))]
+    registry, names_read = CollectorRegistry(), list[str]()
+    register(registry, (MetricGroup("Numbers", tuple(map(counted, names))), names_read))
+    steps = writing(master, waits, registry, LabelLimiter(9))
+    numbers = [0, *(len(names_read) for _ in steps)]
     assert max(after - before for before, after in pairwise(numbers)) == 1
-    assert read == names
+    assert names_read == names
 
 
 def test_ever_new_user_names_add_a_limited_number_of_series() -> None:
