@@ -5,6 +5,7 @@ import json
 import signal
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import fields, replace
 from pathlib import Path
 from unittest import mock
 
@@ -17,6 +18,7 @@ from typer.testing import CliRunner
 from allocator.cli import app
 from allocator.cluster.agents.placement_constraints import Constraint, Hosts
 from allocator.cluster.input.errors import InvalidEvent
+from allocator.cluster.input.limits import Limits
 from allocator.cluster.settings import EngineSettings
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import log_pb2 as log
@@ -113,8 +115,28 @@ def record(path: Path) -> None:
     master.event_log.close()
 
 
-def test_settings_are_decoded_as_encoded() -> None:
-    assert decode_settings(encode_settings(SETTINGS)) == SETTINGS
+def test_every_setting_is_decoded_as_encoded() -> None:
+    all_settings = replace(
+        SETTINGS,
+        whole_from=100,
+        exact_ties=False,
+        hold_for="all",
+        longest_hold=60.0,
+        counts_for=4.0,
+        roles_leave_room=True,
+        roles_reserved_for=600.0,
+        roles_reserved_by_principal=True,
+        hold_by_turns=True,
+        shared_volumes_once=True,
+        keeps_accumulated_use=True,
+        forgets_subtrees=True,
+        limits=Limits(filters=3),
+        forget_after=60.0,
+    )
+    default = EngineSettings(policies.create("drf", {}))
+    names = [setting.name for setting in fields(EngineSettings)]
+    assert [name for name in names if getattr(all_settings, name) == getattr(default, name)] == []
+    assert decode_settings(encode_settings(all_settings)) == all_settings
 
 
 def test_a_replay_repeats_the_recorded_decisions_bit_for_bit(tmp_path: Path) -> None:
