@@ -68,11 +68,11 @@ dev: $(DEV) ## install `longshare`, its dependencies and the development tools
 operations: $(OPERATIONS) ## install Ansible for ansible/ and its tests into a separate environment
 	@echo "Ready: $(VENV)-operations/bin/ansible-playbook"
 
-test: $(DEV) ## check format, style, types and layers, then run each commit's tests (ARGS=... for pytest)
+test: $(DEV) ## run `checked` and each commit's tests (ARGS=... for pytest)
 	@$(MAKE) --no-print-directory -j2 checked compiled
 	$(BIN)/pytest -n auto --dist worksteal -m "not release" $(ARGS)
 
-checked: $(DEV)
+checked: $(DEV) ## check format, style, types and layers
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 	$(BIN)/mypy

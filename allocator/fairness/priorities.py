@@ -58,7 +58,9 @@ Segment: TypeAlias = tuple[float, float]
 """(A, M): the line A + M·s."""
 
 Rank: TypeAlias = tuple[int, float, tuple[float | Fraction, ...], float]
-"""Sort key of a priority at one time: class, rounded value, remainder of the value, growth."""
+"""Sort key of a priority at one time: class, rounded value, remainder of the value, growth.
+
+In displays, a user's rank is its place in the order of these keys, from 1."""
 
 _CONSTANT_BELOW = 2.0**-42
 """A quarter of a step of `in_steps`. A priority that moves by at most this amount is constant."""
