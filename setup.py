@@ -6,6 +6,7 @@ sources are the same. A compiled wheel contains them beside the compiled modules
 
 import os
 import re
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 from pathlib import Path
@@ -103,7 +104,9 @@ class ParallelBuild(build_ext):  # type: ignore[misc]  # setuptools has no types
 
 
 if __name__ == "__main__":
-    if os.environ.get("LONGSHARE_COMPILED") == "1":
+    # pip asks for requirements and metadata first, each in a process; mypyc would run in each.
+    is_build = not {"egg_info", "dist_info"}.intersection(sys.argv)
+    if os.environ.get("LONGSHARE_COMPILED") == "1" and is_build:
         setup(ext_modules=extensions(), cmdclass={"build_ext": ParallelBuild})
     else:
         setup()
