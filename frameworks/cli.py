@@ -150,7 +150,7 @@ def run_experiment(
         typer.Option(
             min=0.1,
             help="Seconds of the experiment for each second of real time.",
-            show_default=f"{DEFAULT_SPEED:g}; with --slurm 1",
+            show_default=f"{DEFAULT_SPEED:g}; with --slurm 1; on a real Mesos always 1",
         ),
     ] = None,
     seed: Annotated[
@@ -237,7 +237,9 @@ def run_experiment(
 
     chosen = _under(_named(name), policy, policy_file, parameters)
     folder = out or Path("runs") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
-    _check_scheduler(chosen, master=master, mesos_home=mesos_home, record=record, slurm=slurm)
+    _check_scheduler(
+        chosen, master=master, mesos_home=mesos_home, record=record, slurm=slurm, speed=speed
+    )
     settings = ExperimentSettings(
         speed=1.0 if mesos_home or master else speed or (1.0 if slurm else DEFAULT_SPEED),
         seed=seed,
@@ -285,6 +287,7 @@ def _check_scheduler(
     mesos_home: Path | None,
     record: Path | None,
     slurm: bool,
+    speed: float | None,
 ) -> None:
     """Check that the options of the command name one scheduler, on which the experiment can run.
 
@@ -294,7 +297,13 @@ def _check_scheduler(
         mesos_home: Value of `--mesos-home`.
         record: Value of `--record`.
         slurm: Value of `--slurm`.
+        speed: Value of `--speed`.
     """
+    if speed is not None and (master is not None or mesos_home is not None):
+        raise typer.BadParameter(
+            "it cannot be combined with --master or --mesos-home, which run in real time",
+            param_hint="--speed",
+        )
     if record is not None and master is not None:
         raise typer.BadParameter(
             "with --master this command starts no allocator; give --record to the running service",
@@ -472,8 +481,8 @@ def _report(outcome: "Verdict | Comparison", folder: Path, console: "Console") -
         console.print(
             f"This machine was too slow for --speed {outcome.speed:g}: of the CPUs that users "
             f"held, {outcome.in_offers:.0%} were in offers that frameworks had not answered yet. "
-            "The result shows nothing about the policy; try a lower --speed, or stop other "
-            "programs.",
+            "The result shows nothing about the policy; stop other programs, or try a lower "
+            "--speed.",
             highlight=False,
             markup=False,
         )

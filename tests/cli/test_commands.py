@@ -125,6 +125,7 @@ def test_experiments_are_listed_for_people_and_for_scripts() -> None:
         (("drf-baseline", "--slurm", "--policy", "cdrf"), "cdrf needs one task size"),
         (("fair-tree", "--slurm", "--speed", "7"), "half-life is a number of minutes"),
         (("drf-baseline", "--slurm", "--master", "127.0.0.1:1"), "cannot be combined"),
+        (("drf-baseline", "--mesos-home", "/", "--speed", "0.5"), "which run in real time"),
     ],
 )
 def test_an_experiment_that_its_scheduler_cannot_run_ends_with_exit_code_2(
