@@ -26,6 +26,8 @@ PROTOBUF_SOURCE ?=
 # Packages of the temporary Debian systems. DEBIAN_PARTS are packages that each installed Debian has.
 DEBIAN_PARTS := ca-certificates,dbus,iproute2,logrotate,python3,systemd,systemd-sysv
 MAKE_PARTS := build-essential,ca-certificates,debhelper,git,make,python3-dev,python3-venv
+# What the module needs, for `make packages-trixie MESOS_SOURCE=DIR`.
+MODULE_PARTS := cmake,libcurl4-openssl-dev,libgrpc++-dev,libprotobuf-dev,patch,pkg-config,protobuf-compiler
 # The Pythons of Debian's testing suite for `make newer`: the default and a later one.
 NEWER_PYTHONS := python3 python3.15
 SLURM_PARTS := slurmctld,slurmd,slurmdbd,slurm-client,munge,slurm-wlm-basic-plugins,mariadb-server-core,mariadb-client-core
@@ -127,7 +129,7 @@ packages: $(RUNTIME) ## build Debian packages of both services and, with MESOS_S
 packages-check: $(DEV) packages .cache/debian-bookworm ## build the Debian packages, then test them in a booted Debian (as root)
 	LONGSHARE_DEBIAN=.cache/debian-bookworm LONGSHARE_PACKAGES=build/packages $(BIN)/pytest tests/debian $(ARGS)
 
-packages-trixie: $(DEV) .cache/make-trixie .cache/debian-trixie ## build the services' packages for Debian 13, then test them in a booted Debian 13 (as root)
+packages-trixie: $(DEV) .cache/make-trixie .cache/debian-trixie ## the same with Debian 13's Python and compiler, in a booted Debian 13 (as root)
 	$(call IN_DEBIAN,.cache/make-trixie) packages VENV=.venv-debian13
 	LONGSHARE_DEBIAN=.cache/debian-trixie LONGSHARE_PACKAGES=build/packages $(BIN)/pytest tests/debian $(ARGS)
 
@@ -155,6 +157,7 @@ endef
 .cache/debian-%:
 	$(call BOOTSTRAP,$*,$(DEBIAN_PARTS))
 
+.cache/make-trixie: MAKE_PARTS := $(MAKE_PARTS),$(MODULE_PARTS)
 .cache/make-testing: MAKE_PARTS := $(MAKE_PARTS),python3.15-dev,python3.15-venv
 .cache/make-%:
 	$(call BOOTSTRAP,$*,$(MAKE_PARTS))
@@ -170,7 +173,7 @@ NEWER_TESTS := -n auto tests/cli tests/cluster tests/fairness tests/simulation
 # The system in the folder gets the host's name resolution, certificates and pip settings. All mounts end with the process.
 define IN_DEBIAN
 @unshare --mount --propagation private sh -ec 'root=$(1); \
-  for path in /dev /proc /etc/ssl /etc/pip.conf /etc/resolv.conf "$(CURDIR)" "$(HISTORY)"; do \
+  for path in /dev /proc /etc/ssl /etc/pip.conf /etc/resolv.conf "$(CURDIR)" "$(HISTORY)" "$(abspath $(MESOS_SOURCE))" "$(abspath $(PROTOBUF_SOURCE))"; do \
     if test -d "$$path"; then mkdir -p "$$root$$path"; elif test -e "$$path"; then touch "$$root$$path"; else continue; fi; \
     mount --bind "$$path" "$$root$$path"; \
   done; \
