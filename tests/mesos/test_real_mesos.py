@@ -11,8 +11,11 @@ from typing import Any
 
 import pytest
 
+from frameworks import experiment
 from frameworks.harness.processes import ChildFailed
+from frameworks.harness.runner import ExperimentSettings, run
 from tests.frameworks.local_mesos.shell import HttpScheduler
+from tests.frameworks.test_end_to_end import SMALL
 from tests.mesos.cluster import (
     AGENT,
     PAPERS_FORM,
@@ -465,6 +468,15 @@ def test_the_start_of_a_master_is_detected_even_if_the_environment_silences_mast
         assert cluster.mesos.wait_for(
             address, "to lead", lambda metrics: metrics["master/elected"] == 1
         )
+
+
+@pytest.mark.timeout(600)
+def test_a_small_experiment_matches_the_equations_in_real_time(tmp_path: Path) -> None:
+    chosen = experiment.parse("small", SMALL.replace("run_time = 4", "run_time = 10"))
+    home = mesos_home().folder
+    settings = ExperimentSettings(speed=1.0, seed=1, out=tmp_path, mesos_home=home)
+    verdict = run(chosen, settings, lambda _: None)
+    assert verdict.agrees, verdict.claims
 
 
 def test_calls_from_many_threads_at_once_leave_module_and_service_agreed(tmp_path: Path) -> None:
