@@ -88,6 +88,10 @@ class Booted:
             check=False,
         )
 
+    def state(self) -> str:
+        """Return the state of the machine's systemd, empty before systemd answers."""
+        return self._run(("systemctl", "is-system-running")).stdout.strip()
+
     def start(self, *command: str) -> subprocess.Popen[str]:
         """Start a program in the machine; its standard input is a pipe from the test."""
         return subprocess.Popen(
@@ -107,7 +111,7 @@ class Booted:
         for group in groups:
             self.run("mount", "-o", "remount,rw,bind", str(group.parent))
         self.run("systemctl", "daemon-reexec")
-        self.until(lambda: not self.fails("systemctl", "is-system-running"))
+        self.until(lambda: self.state() == "running")
 
     def install(self, built: Path) -> None:
         """Install a package whose dependencies are already installed."""
@@ -143,8 +147,13 @@ class Booted:
 
 
 @contextmanager
-def booted(dependencies: str) -> Iterator[Booted]:
-    """Boot a copy of the pristine Debian with dependencies; skip the test if that is impossible."""
+def booted(dependencies: str, *units: str) -> Iterator[Booted]:
+    """Boot a copy of the pristine Debian with dependencies; skip the test if that is impossible.
+
+    Args:
+        dependencies: Packages to install, as in a Depends field.
+        units: Installed units that do not start at boot, because they fail without settings.
+    """
     if shutil.which("systemd-nspawn") is None:
         pytest.skip("systemd-nspawn is not installed, so no Debian is booted")
     with (
@@ -154,7 +163,8 @@ def booted(dependencies: str) -> Iterator[Booted]:
         root = Path(folder) / "root"
         subprocess.run(["cp", "-a", pristine(), root], check=True)
         satisfy = ("apt-get", "--yes", "--no-install-recommends", "satisfy", dependencies)
-        for command in (("apt-get", "update"), satisfy):
+        disable = ("systemctl", "disable", *units)
+        for command in (("apt-get", "update"), satisfy, *([disable] if units else ())):
             subprocess.run(["chroot", root, *command], check=True, stdout=subprocess.DEVNULL)
         log = Path(folder) / "console.log"
         # The machine needs neither the host's bus nor a scope there.
@@ -182,13 +192,19 @@ def booted(dependencies: str) -> Iterator[Booted]:
 
 
 def _up(root: Path, container: subprocess.Popen[bytes], log: Path) -> Booted:
-    """Wait until the machine has booted; skip the test if systemd-nspawn ends before."""
+    """Wait until the machine has booted; skip the test if systemd-nspawn ends before.
+
+    The test fails if a unit of the machine fails.
+    """
     end = time.monotonic() + _BOOT_PATIENCE
     while container.poll() is None and time.monotonic() < end:
         for first in _children(container):
             machine = Booted(root, first)
-            if not machine.fails("systemctl", "is-system-running"):
+            state = machine.state()
+            if state == "running":
                 return machine
+            if state == "degraded":
+                pytest.fail(f"failed units: {machine.run('systemctl', '--failed', '--plain')}")
         time.sleep(0.1)
     if container.poll() is None:
         pytest.fail(f"the Debian has not booted in {_BOOT_PATIENCE} s: {log.read_text()[-500:]}")

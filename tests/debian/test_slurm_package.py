@@ -43,7 +43,8 @@ def service() -> Path:
 @pytest.fixture(scope="module")
 def machine(service: Path) -> Iterator[Booted]:
     """A machine on which Debian's Slurm runs two jobs at a time, and more are pending."""
-    with booted(f"{depends(service)}, {SLURM}") as running:
+    # Without slurm.conf, slurmd of Debian 13 seeks a slurmctld for 90 s, and then fails.
+    with booted(f"{depends(service)}, {SLURM}", "slurmctld", "slurmd") as running:
         # Slurm finds no address of a machine that has 127.0.0.1 only.
         running.run("ip", "address", "add", "192.0.2.1/32", "dev", "lo")
         conf = running.path("/etc/slurm/slurm.conf")
