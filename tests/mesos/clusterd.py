@@ -214,7 +214,7 @@ def write(sources: Path, protobuf: Path, build: Path) -> None:
     # instantiated there, or their names become ambiguous.
     compiled = [process / f"src/{name}.cpp" for name in LIBPROCESS.split()]
     cmake = re.findall(
-        r"^  ([\w/]+\.cpp)", (sources / "src/CMakeLists.txt").read_text(), re.MULTILINE
+        r"^ +([\w/]+\.cpp)", (sources / "src/CMakeLists.txt").read_text(), re.MULTILINE
     )
     compiled += [sources / "src" / name for name in sorted({*cmake}) if MASTER.match(name)]
     compiled.append(sources / "src/master/main.cpp")
