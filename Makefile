@@ -26,7 +26,7 @@ PROTOBUF_SOURCE ?=
 # Packages of the temporary Debian systems. DEBIAN_PARTS are packages that each installed Debian has.
 DEBIAN_PARTS := ca-certificates,dbus,iproute2,logrotate,python3,systemd,systemd-sysv
 MAKE_PARTS := build-essential,ca-certificates,debhelper,git,make,python3-dev,python3-venv
-# What the module needs, for `make packages-trixie MESOS_SOURCE=DIR`.
+# Packages to build the module, for `make packages-trixie MESOS_SOURCE=DIR`.
 MODULE_PARTS := cmake,libcurl4-openssl-dev,libgrpc++-dev,libprotobuf-dev,patch,pkg-config,protobuf-compiler
 # The Pythons of Debian's testing suite for `make newer`: the default and a later one.
 NEWER_PYTHONS := python3 python3.15
