@@ -139,6 +139,7 @@ def local_mesos(
         asyncio.run(run(settings, lambda address: typer.echo(f"Mesos master on {address}")))
     except OSError as error:
         reason = (error.strerror or str(error)).rpartition(": ")[2]
+        reason = reason.removeprefix(f"[errno {error.errno}] ")  # from Python 3.14 on
         typer.echo(
             f"longshare local-mesos: cannot listen on {host}:{port}: {reason}; stop the other "
             "program, or choose another --host or --port",
