@@ -131,6 +131,7 @@ class SorterSnapshot(Generic[User]):
 
     __slots__ = (
         "_changed",
+        "_later",
         "_only",
         "_pool",
         "_rank_classes",
@@ -155,6 +156,14 @@ class SorterSnapshot(Generic[User]):
         self._unsorted: list[_UserState[User]] = []
         self._states: dict[User, _UserState[User]] = {}
         self._rank_classes: dict[Hashable, _RankClass] = {}
+        self._later: dict[tuple[User, int], tuple[Quantities, int, int]] = {}
+        """Allocations to add at the next read: user and id of quantities → quantities, number of
+        allocations, increase of the allocation count."""
+
+    @property
+    def active(self) -> int:
+        """The number of active users."""
+        return self._pool.active
 
     def __iter__(self) -> Iterator[User]:
         """Iterate over active users in order. No allocation may change during the iteration."""
@@ -226,17 +235,40 @@ class SorterSnapshot(Generic[User]):
             state.unsorted = True
             self._unsorted.append(state)
 
+    def allocate_later(self, user: User, added: Quantities, times: int) -> None:
+        """Add to a user's allocation and allocation count, as `set_held` does, at the next read.
+
+        Many allocations of the same object are added at once.
+
+        Args:
+            user: A user of the pool.
+            added: The quantities to add.
+            times: The number to add to the allocation count.
+        """
+        key = user, id(added)
+        _, number, count = self._later.get(key, (added, 0, 0))
+        self._later[key] = added, number + 1, count + times  # keeps the id unique
+
     def changed(self) -> Iterator[tuple[User, Quantities, int]]:
         """Yield each user with allocations in this cycle, its allocation and allocation count."""
+        self._add_up()
         for user, state in self._changed.items():
             yield user, state.total, state.count
 
     def _state(self, user: User) -> _UserState[User]:
         """Return a user's state; create the state from the pool if necessary."""
+        if self._later:
+            self._add_up()
         state = self._states.get(user)
         if state is None:
             state = self._states[user] = _UserState(user, *self._pool.holding(user))
         return state
+
+    def _add_up(self) -> None:
+        """Carry out the allocations that `allocate_later` has recorded."""
+        later, self._later = self._later, {}
+        for (user, _), (added, number, count) in later.items():
+            self.set_held(user, self.held(user) + added.times(number), count)
 
     def _held(self, state: _UserState[User]) -> _RankedAllocation:
         """Return a user's present allocation with its rank."""
@@ -310,6 +342,8 @@ class SorterSnapshot(Generic[User]):
 
     def _sort(self) -> None:
         """Move users whose allocation has changed since the last read to their new positions."""
+        if self._later:
+            self._add_up()
         for state in self._unsorted:
             if state.sorted:
                 assert state.key is not None

@@ -135,6 +135,8 @@ def test_the_next_client_in_a_cycle_is_the_next_after_immediate_booking() -> Non
             sorters.allocate(client, gift, 1)
             plain.allocate(client, gift)
             assert list(order.clients(agent, index.wanting)) == list(next_first(plain.users))
+            eligible = sum(bit for bit in index.client if chance.random() < 0.5)
+            assert order.first(agent, eligible) == next(order.clients(agent, eligible), None)
         sorters.commit()
         assert clients.users.standings() == plain.users.standings()
         for client in clients:

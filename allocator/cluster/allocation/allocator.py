@@ -122,13 +122,7 @@ class Allocator:
         sharing = index.without_roles(served)
 
         if not self._bulk_allowed(agents, order):
-            for number, agent in enumerate(agents):
-                allowed = limit.without(self._may_use(agent, sharing))
-                if allowed:
-                    if number:
-                        yield
-                    allowed = yield from self._apply_hold(agent, allowed, index, fair_shares)
-                    yield from fair_shares.serve(agent, allowed)
+            yield from self._serve_singly(agents, sharing, index, fair_shares, limit)
             return
         bulk = self.bulk_allocator(self._filters, builder, index, order, limit)
         bulk_threshold = self._cluster.whole_from
@@ -141,8 +135,38 @@ class Allocator:
             for agent, may_use in zip(group.agents, group.may_use, strict=True):
                 allowed, tasks = limit.without(may_use), placements.get(agent.id, ())
                 if allowed or tasks:
-                    yield from fair_shares.serve(agent, allowed, tasks)
+                    if tasks or not fair_shares.offer_whole(agent, allowed):
+                        yield from fair_shares.serve(agent, allowed, tasks)
                     yield
+
+    def _serve_singly(
+        self,
+        agents: Sequence[Agent],
+        sharing: ClientMask,
+        index: ClientIndex,
+        fair_shares: FairShareStage,
+        limit: OutstandingOfferLimit,
+    ) -> Cooperative[None]:
+        """Allocate agents by fair share, one after the other.
+
+        Args:
+            agents: The agents to allocate, in the order to visit.
+            sharing: The clients that may be allocated fair shares.
+            index: The clients that want offers, as client masks.
+            fair_shares: Allocates an agent.
+            limit: Excludes frameworks with too many outstanding offers.
+        """
+        for number, agent in enumerate(agents):
+            allowed = limit.without(self._may_use(agent, sharing))
+            if not allowed:
+                continue
+            if number:
+                yield
+            if self._holds.on(agent.id) is not None:
+                allowed = yield from self._apply_hold(agent, allowed, index, fair_shares)
+            elif fair_shares.offer_whole(agent, allowed):
+                continue
+            yield from fair_shares.serve(agent, allowed)
 
     def _may_use(self, agent: Agent, clients: ClientMask) -> ClientMask:
         """Return the given clients that may use an agent and do not decline the whole agent.
@@ -164,16 +188,19 @@ class Allocator:
         return enough and not (self._ledger.quotas or self._holds.enabled or order.per_machine)
 
     def _apply_hold(
-        self, agent: Agent, allowed: ClientMask, index: ClientIndex, fair_shares: FairShareStage
+        self,
+        agent: Agent,
+        allowed: ClientMask,
+        index: ClientIndex,
+        fair_shares: FairShareStage,
     ) -> Cooperative[ClientMask]:
         """Allocate an agent first to the client of its backfill hold, if that client's task fits.
 
-        Without a hold, the method returns `allowed`. While the held task does not fit, only
-        clients with short tasks may use the agent. A task is short if it is estimated to end before
-        the agent is ready for the held task.
+        While the held task does not fit, only clients with short tasks may use the agent. A task is
+        short if it is estimated to end before the agent is ready for the held task.
 
         Args:
-            agent: The agent to allocate.
+            agent: The agent to allocate, which has a hold.
             allowed: Clients that could be allocated the agent if there were no hold.
             index: The clients that want offers, as client masks.
             fair_shares: Allocates the held task.
@@ -182,8 +209,7 @@ class Allocator:
             The clients to which the agent's remaining resources may be allocated.
         """
         hold = self._holds.on(agent.id)
-        if hold is None:
-            return allowed
+        assert hold is not None
         bit = index.bit.get(hold.client, 0)
         if not bit & allowed:
             self._holds.drop(hold)

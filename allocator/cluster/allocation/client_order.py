@@ -153,6 +153,9 @@ class CycleSorters:
         if above is None:
             above = self._above[user] = list(self._snapshots(user))
         for snapshot, name in above:
+            if snapshot.active == 1 and name not in repeats:
+                snapshot.allocate_later(name, quantities, count)
+                continue
             held = snapshot.held(name)  # the same object if the user has no other client
             if name in repeats:
                 repeated, single = repeats[name]
@@ -211,11 +214,29 @@ class ClientOrder:
         self._users = clients.users
         self._sorters = sorters
         self._index = index
+        self._last_user: User | None = None
+        """User of the client that `first` returned last."""
 
     @property
     def per_machine(self) -> bool:
         """Whether the sorter order depends on the quantities held on the agent to allocate."""
         return self._users.per_machine
+
+    def first(self, agent: Agent, eligible: ClientMask) -> Client | None:
+        """Return the first client of `clients`; None if no client is eligible.
+
+        Often all eligible clients have the same user. Then the order of users does not matter.
+
+        Args:
+            agent: The agent to allocate.
+            eligible: The clients to consider, as a mask.
+        """
+        user = self._last_user
+        if user is not None and not eligible & ~self._index.by_user[user.leaf]:
+            return next(self._own_clients(user, self._sorters.own(user), eligible), None)
+        first = next(self.clients(agent, eligible), None)
+        self._last_user = self._registered.node(first) if first is not None else None
+        return first
 
     def clients(self, agent: Agent, eligible: ClientMask) -> Iterator[Client]:
         """Yield eligible clients in sorter order. The sorter must not change during the iteration.

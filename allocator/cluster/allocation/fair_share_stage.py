@@ -92,6 +92,30 @@ class FairShareStage:
         that is too high costs repeated halving; the result is the same."""
         self._tasks: dict[tuple[int, frozenset[str], str], ClientTask] = {}
 
+    def offer_whole(self, agent: Agent, allowed: ClientMask) -> bool:
+        """Offer all available resources of an agent to the first client in sorter order.
+
+        `serve` would do the same in more steps. The method does so only if all allowed clients have
+        an unknown demand, and if every client may use all of the agent.
+
+        Args:
+            agent: The agent to allocate.
+            allowed: Clients that may use the agent and do not decline all its resources.
+
+        Returns:
+            True if the agent is offered. False: nothing has changed, and `serve` must decide.
+        """
+        free, builder = agent.available, self._builder
+        if allowed & self._known_demand or self._quotas or not free.ordinary:
+            return False
+        client = self._order.first(agent, allowed)
+        if client is None or not any(free.divisible.values()):
+            return False
+        if builder.usable(agent, client) is not free or not builder.reaches(client, free):
+            return False
+        builder.allocate(agent, client, free)
+        return True
+
     def serve(
         self, agent: Agent, allowed: ClientMask, placed: Iterable[PlacedTasks] = ()
     ) -> Cooperative[None]:
@@ -107,8 +131,6 @@ class FairShareStage:
                 offers.
         """
         allowed &= ~self._builder.declining(agent, allowed, self._index)
-        if not placed and self._offer_whole(agent, allowed):
-            return
         state = _AgentAllocation(agent, allowed, _divisible(agent))
         for client, task, number in placed:
             state.count(client, task, number)
@@ -119,30 +141,6 @@ class FairShareStage:
             if not number % _OFFERS_A_STEP and number:
                 yield
             self._builder.add_offer(agent, client, tasks)
-
-    def _offer_whole(self, agent: Agent, allowed: ClientMask) -> bool:
-        """Offer all available resources of an agent to the first client in sorter order.
-
-        `_fill` would do the same in more steps. The method does so only if all allowed clients have
-        an unknown demand, and if every client may use all of the agent.
-
-        Args:
-            agent: The agent to allocate.
-            allowed: Clients that may use the agent and do not decline all its resources.
-
-        Returns:
-            True if the agent is offered. False: nothing has changed, and `_fill` must decide.
-        """
-        free, builder = agent.available, self._builder
-        if allowed & self._known_demand or self._quotas or not free.ordinary:
-            return False
-        client = next(self._order.clients(agent, allowed), None)
-        if client is None or not any(free.divisible.values()):
-            return False
-        if builder.usable(agent, client) is not free or not builder.wanted(agent, client, free):
-            return False
-        builder.allocate(agent, client, free)
-        return True
 
     def _fill(self, state: _AgentAllocation) -> Cooperative[None]:
         """Allocate an agent's resources in sorter order until no client can use more of them."""

@@ -172,9 +172,21 @@ class OfferBuilder:
         """
         return (
             bool(share)
-            and self._reaches(client, share)
+            and self.reaches(client, share)
             and not self._cluster.filters.refuses(client, agent.id, share)
         )
+
+    def reaches(self, client: Client, share: Resources) -> bool:
+        """Return whether a share reaches the client's minimum offer; true without a minimum."""
+        alternatives = self._alternatives(client)
+        key = id(share), id(alternatives)
+        known = self._reached.get(key)
+        if known is None:
+            reached = not alternatives or any(
+                share.quantities.contains(minimum) for minimum in alternatives
+            )
+            known = self._reached[key] = share, alternatives, reached
+        return known[2]
 
     def declining(
         self, agent: Agent, clients: ClientMask, index: ClientIndex, *, tasks: bool = True
@@ -272,7 +284,7 @@ class OfferBuilder:
             client: The client that would get the offer.
             needs: Demand of one task in thousandths, by resource.
         """
-        return not self._cluster.filters.has_filter(client, agent.id) and self._reaches(
+        return not self._cluster.filters.has_filter(client, agent.id) and self.reaches(
             client, self.part_for(agent, needs, 1)
         )
 
@@ -402,18 +414,6 @@ class OfferBuilder:
         known = self._remainders.get(key)
         if known is None:
             known = self._remainders[key] = available, share, available - share
-        return known[2]
-
-    def _reaches(self, client: Client, share: Resources) -> bool:
-        """Return whether a share reaches the client's minimum offer; true without a minimum."""
-        alternatives = self._alternatives(client)
-        key = id(share), id(alternatives)
-        known = self._reached.get(key)
-        if known is None:
-            reached = not alternatives or any(
-                share.quantities.contains(minimum) for minimum in alternatives
-            )
-            known = self._reached[key] = share, alternatives, reached
         return known[2]
 
     def _alternatives(self, client: Client) -> Alternatives:
