@@ -219,7 +219,7 @@ class LiveTree(Generic[Id, K]):
 
         self._nodes = {element: Node(element, attribute) for element, attribute in elements}
         nodes = sorted(self._nodes.values(), key=cmp_to_key(order))
-        size = _LONGEST_BLOCK // 2
+        size = _LONGEST_BLOCK if len(nodes) <= _LONGEST_BLOCK else _LONGEST_BLOCK // 2
         self._blocks[:] = [nodes[at : at + size] for at in range(0, len(nodes), size)] or [[]]
         self._heads = [block[0] for block in self._blocks if block]
         last = self._ends
