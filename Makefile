@@ -48,7 +48,7 @@ RELEASE := $(VENV)-release/.installed
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help demo install dev operations test checked compiled quick docs bench counts reproduce evidence dist newer roles fuzz hostile crashes sanitize proto lock
-.PHONY: compiled-wheel compiled-wheels compiled-tests packages packages-check packages-trixie slurm-adaptive slurm-versions clean python world chaos mutants mutation endurance worst release-check versioned-docs ratios flakes language
+.PHONY: compiled-wheel compiled-wheels compiled-tests packages packages-check packages-trixie slurm-adaptive slurm-versions clean python world chaos mutants mutation endurance worst release-check versioned-docs ratios flakes language stock
 
 help: ## list the targets
 	@echo "Longshare: long-term fair sharing for Apache Mesos and Slurm. Start with: make demo"
@@ -188,6 +188,9 @@ language: $(DEV) ## measure how plainly the texts are written, and lower the rec
 
 ratios: $(RUNTIME) ## record the reached fractions of limits for docs/lab/over-commits.md (needs an idle machine)
 	$(BIN)/python -m bench.ratios --renew
+
+stock: $(RUNTIME) ## compare with Mesos's own allocator for docs/lab/benchmarks.md (ARGS='--home FOLDER --source MESOS'; needs cmake, g++)
+	$(BIN)/python -m bench.stock --write $(ARGS)
 
 reproduce: $(RUNTIME) ## reproduce the papers' figures and claims at a small size, in minutes (into runs/)
 	@set -e; for study in sdrf-small table-1 tsf-small rivals-small rivals-lies-small; do \

@@ -30,6 +30,7 @@ SMALLEST = {
     "simulation": ("--tasks=1000", "--users=2", "--tasks-of-users=1000"),
     "slurm": ("--pending=100", "--running=100", "--polls=2"),
     "slurm_commands": ("--tasks=2", "--repeats=1"),
+    "stock": (),  # skips itself without --home
 }
 """Arguments of each program for its smallest size."""
 
