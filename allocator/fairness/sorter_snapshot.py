@@ -140,10 +140,13 @@ class SorterSnapshot(Generic[User]):
         "_states",
         "_unmoved",
         "_unsorted",
+        "alone",
     )
 
     def __init__(self, pool: Pool[User] | FrameworkSorter[User]) -> None:
         self._pool = pool
+        self.alone = pool.active == 1
+        """Whether only one user is active, so that there is no order."""
         self._only: User | None = None
         """The only active user; None if there are several, or if it has not been read."""
         self._remaining: Iterator[User] | None = None
@@ -160,14 +163,9 @@ class SorterSnapshot(Generic[User]):
         """Allocations to add at the next read: user and id of quantities → quantities, number of
         allocations, increase of the allocation count."""
 
-    @property
-    def active(self) -> int:
-        """The number of active users."""
-        return self._pool.active
-
     def __iter__(self) -> Iterator[User]:
         """Iterate over active users in order. No allocation may change during the iteration."""
-        if self._pool.active == 1:
+        if self.alone:
             if self._only is None:
                 self._only = next(iter(self._pool))
             yield self._only
@@ -185,8 +183,8 @@ class SorterSnapshot(Generic[User]):
 
     def sort_key(self, user: User) -> SortKey:
         """Return a user's sort key for its present allocation."""
+        state = self._state(user)  # may leave allocations to sort
         self._sort()
-        state = self._state(user)
         if state.key is None:
             state.key = self._compute_key(state)
         return state.key
@@ -238,7 +236,7 @@ class SorterSnapshot(Generic[User]):
     def allocate_later(self, user: User, added: Quantities, times: int) -> None:
         """Add to a user's allocation and allocation count, as `set_held` does, at the next read.
 
-        Many allocations of the same object are added at once.
+        Many allocations of the same object are added at once. The user must be `alone`.
 
         Args:
             user: A user of the pool.
@@ -251,7 +249,8 @@ class SorterSnapshot(Generic[User]):
 
     def changed(self) -> Iterator[tuple[User, Quantities, int]]:
         """Yield each user with allocations in this cycle, its allocation and allocation count."""
-        self._add_up()
+        if self._later:
+            self._add_up()
         for user, state in self._changed.items():
             yield user, state.total, state.count
 
@@ -342,8 +341,6 @@ class SorterSnapshot(Generic[User]):
 
     def _sort(self) -> None:
         """Move users whose allocation has changed since the last read to their new positions."""
-        if self._later:
-            self._add_up()
         for state in self._unsorted:
             if state.sorted:
                 assert state.key is not None

@@ -76,7 +76,7 @@ def gives(
         user = next(iter(front)) if chance.random() < 0.5 else chance.choice(users)
         gift, times = chance.choice(GIFTS), chance.choice([1, 1, 2])
         after = front.sort_key_after(user, gift, times) if chance.random() < 0.5 else None
-        if chance.random() < 0.5:
+        if front.alone and chance.random() < 0.5:
             front.allocate_later(user, gift, times)
         else:
             front.set_held(user, front.held(user) + gift, times)

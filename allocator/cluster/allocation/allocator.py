@@ -121,10 +121,39 @@ class Allocator:
         served = () if separate else [role for role, _ in quotas.items()]
         sharing = index.without_roles(served)
 
-        if not self._bulk_allowed(agents, order):
-            yield from self._serve_singly(agents, sharing, index, fair_shares, limit)
+        if self._bulk_allowed(agents, order):
+            bulk = self.bulk_allocator(self._filters, builder, index, order, limit)
+            yield from self._serve_groups(agents, sharing, bulk, fair_shares, limit)
             return
-        bulk = self.bulk_allocator(self._filters, builder, index, order, limit)
+        for number, agent in enumerate(agents):
+            allowed = limit.without(self._may_use(agent, sharing))
+            if not allowed:
+                continue
+            if number:
+                yield
+            if self._holds.on(agent.id) is not None:
+                allowed = yield from self._apply_hold(agent, allowed, index, fair_shares)
+            elif fair_shares.offer_whole(agent, allowed):
+                continue
+            yield from fair_shares.serve(agent, allowed)
+
+    def _serve_groups(
+        self,
+        agents: Sequence[Agent],
+        sharing: ClientMask,
+        bulk: BulkAllocator,
+        fair_shares: FairShareStage,
+        limit: OutstandingOfferLimit,
+    ) -> Cooperative[None]:
+        """Allocate agents by fair share, large groups of identical agents at once.
+
+        Args:
+            agents: The agents to allocate, in the order to visit.
+            sharing: The clients that may be allocated fair shares.
+            bulk: Allocates groups.
+            fair_shares: Allocates an agent.
+            limit: Excludes frameworks with too many outstanding offers.
+        """
         bulk_threshold = self._cluster.whole_from
         groups = bulk.group_agents(
             agents, lambda agent: self._may_use(agent, sharing), bulk_threshold
@@ -138,35 +167,6 @@ class Allocator:
                     if tasks or not fair_shares.offer_whole(agent, allowed):
                         yield from fair_shares.serve(agent, allowed, tasks)
                     yield
-
-    def _serve_singly(
-        self,
-        agents: Sequence[Agent],
-        sharing: ClientMask,
-        index: ClientIndex,
-        fair_shares: FairShareStage,
-        limit: OutstandingOfferLimit,
-    ) -> Cooperative[None]:
-        """Allocate agents by fair share, one after the other.
-
-        Args:
-            agents: The agents to allocate, in the order to visit.
-            sharing: The clients that may be allocated fair shares.
-            index: The clients that want offers, as client masks.
-            fair_shares: Allocates an agent.
-            limit: Excludes frameworks with too many outstanding offers.
-        """
-        for number, agent in enumerate(agents):
-            allowed = limit.without(self._may_use(agent, sharing))
-            if not allowed:
-                continue
-            if number:
-                yield
-            if self._holds.on(agent.id) is not None:
-                allowed = yield from self._apply_hold(agent, allowed, index, fair_shares)
-            elif fair_shares.offer_whole(agent, allowed):
-                continue
-            yield from fair_shares.serve(agent, allowed)
 
     def _may_use(self, agent: Agent, clients: ClientMask) -> ClientMask:
         """Return the given clients that may use an agent and do not decline the whole agent.

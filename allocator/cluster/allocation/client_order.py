@@ -153,7 +153,7 @@ class CycleSorters:
         if above is None:
             above = self._above[user] = list(self._snapshots(user))
         for snapshot, name in above:
-            if snapshot.active == 1 and name not in repeats:
+            if snapshot.alone and name not in repeats:
                 snapshot.allocate_later(name, quantities, count)
                 continue
             held = snapshot.held(name)  # the same object if the user has no other client
@@ -202,6 +202,10 @@ _FEW = 8
 """Skipping this many clients costs as much as sorting one client."""
 
 
+_NAMES_OF_USER = 2
+"""A top-level user is in `ClientIndex.by_user` under its name and that of its virtual leaf."""
+
+
 class ClientOrder:
     """The order of all clients in one cycle: users of the role tree, and clients of each user.
 
@@ -214,8 +218,6 @@ class ClientOrder:
         self._users = clients.users
         self._sorters = sorters
         self._index = index
-        self._last_user: User | None = None
-        """User of the client that `first` returned last."""
 
     @property
     def per_machine(self) -> bool:
@@ -225,18 +227,14 @@ class ClientOrder:
     def first(self, agent: Agent, eligible: ClientMask) -> Client | None:
         """Return the first client of `clients`; None if no client is eligible.
 
-        Often all eligible clients have the same user. Then the order of users does not matter.
-
         Args:
             agent: The agent to allocate.
             eligible: The clients to consider, as a mask.
         """
-        user = self._last_user
-        if user is not None and not eligible & ~self._index.by_user[user.leaf]:
+        if len(self._index.by_user) == _NAMES_OF_USER:  # the only user; its rank does not matter
+            user = self._registered.node(next(iter(self._index.bit)))
             return next(self._own_clients(user, self._sorters.own(user), eligible), None)
-        first = next(self.clients(agent, eligible), None)
-        self._last_user = self._registered.node(first) if first is not None else None
-        return first
+        return next(self.clients(agent, eligible), None)
 
     def clients(self, agent: Agent, eligible: ClientMask) -> Iterator[Client]:
         """Yield eligible clients in sorter order. The sorter must not change during the iteration.
