@@ -10,11 +10,14 @@ from collections.abc import Generator
 from typing import TypeAlias, TypeVar
 
 T = TypeVar("T")
+Part = TypeVar("Part")
 Cooperative: TypeAlias = Generator[None, None, T]
 """Work that may be interrupted at each `yield`. The generator's return value is the result."""
+InParts: TypeAlias = Generator[Part | None, None, T]
+"""Cooperative work that yields parts of its result, too; None only ends a step."""
 
 
-def run_to_completion(work: Cooperative[T]) -> T:
+def run_to_completion(work: Generator[object, None, T]) -> T:
     """Run all steps of cooperative work without a pause, and return the work's result."""
     while True:
         try:

@@ -22,6 +22,7 @@ uses the version of its `Hello`, and `Welcome` repeats that version.
   2  quota limits, offer constraints, allocated as distinct from offered resources, recovery
      timeout and factor (Mesos 1.9 to 1.11)
   3  frameworks whose offer constraints exclude more agents than the master's side lists
+  4  answers and turns in several messages (`more`)
 """
 
 from collections import abc as _abc
@@ -86,7 +87,7 @@ class ToMaster(_message.Message):
 
     @_builtins.property
     def decisions(self) -> Global___Decisions:
-        """answers each Snapshot and each Events, even if empty"""
+        """answers each Snapshot and each Events, even if empty; see `more`"""
 
     @_builtins.property
     def snapshot_request(self) -> Global___SnapshotRequest:
@@ -478,16 +479,20 @@ class Events(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     EVENTS_FIELD_NUMBER: _builtins.int
+    MORE_FIELD_NUMBER: _builtins.int
+    more: _builtins.bool
+    """version 4: the next Events continues this one, and the allocator allocates after its last event"""
     @_builtins.property
     def events(self) -> _containers.RepeatedCompositeFieldContainer[Global___Event]: ...
     def __init__(
         self,
         *,
         events: _abc.Iterable[Global___Event] | None = ...,
+        more: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["events", b"events"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["events", b"events", "more", b"more"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1737,13 +1742,18 @@ class Decisions(_message.Message):
     STATISTICS_FIELD_NUMBER: _builtins.int
     WAITING_FOR_FIELD_NUMBER: _builtins.int
     REFUSED_FIELD_NUMBER: _builtins.int
+    MORE_FIELD_NUMBER: _builtins.int
     applied_sequence: _builtins.int
     """number of the last event that the allocator applied"""
     waiting_for: _builtins.str
     """why a master that claims to lead must wait; else empty"""
+    more: _builtins.bool
+    """Version 4: true if the allocator is still allocating, and sends more decisions with the same
+    `applied_sequence`. Only the last message answers the events. An answer to a Snapshot is one message.
+    """
     @_builtins.property
     def offers(self) -> _containers.RepeatedCompositeFieldContainer[Global___Offers]:
-        """at most one for each framework"""
+        """at most one for each framework in one message"""
 
     @_builtins.property
     def inverse_offers(self) -> _containers.RepeatedCompositeFieldContainer[Global___InverseOffers]:
@@ -1771,10 +1781,11 @@ class Decisions(_message.Message):
         statistics: Global___Statistics | None = ...,
         waiting_for: _builtins.str = ...,
         refused: _abc.Iterable[Global___Refused] | None = ...,
+        more: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["statistics", b"statistics"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied_sequence", b"applied_sequence", "inverse_offers", b"inverse_offers", "offers", b"offers", "refused", b"refused", "replies", b"replies", "statistics", b"statistics", "waiting_for", b"waiting_for"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied_sequence", b"applied_sequence", "inverse_offers", b"inverse_offers", "more", b"more", "offers", b"offers", "refused", b"refused", "replies", b"replies", "statistics", b"statistics", "waiting_for", b"waiting_for"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -196,7 +196,8 @@ class AllocatorLink:
     def _handle(self, answer: contract.ToMaster, master: "Master") -> None:
         kind = answer.WhichOneof("message")
         if kind == "decisions" and not self._snapshot_due:
-            self._applied = answer.decisions.applied_sequence
+            if not answer.decisions.more:  # a slice answers no call yet
+                self._applied = answer.decisions.applied_sequence
             self._serving = not answer.decisions.waiting_for
             master.decide(answer.decisions)
         elif kind == "welcome":

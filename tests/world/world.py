@@ -9,6 +9,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from random import Random
 from typing import Any
+from unittest import mock
 
 import grpc
 import structlog
@@ -19,6 +20,7 @@ from allocator.contract import admin_pb2 as admin
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import log_pb2 as log
 from allocator.service.config import ConfigError
+from allocator.service.masters import session
 from allocator.service.store import StoreUnavailable
 from tests.world.checkers import replayed
 from tests.world.checkers.answers import Answers
@@ -52,6 +54,9 @@ _SIZES = [
     "cpus:8;mem:16384;disk:2000",
     "cpus:2;mem:8192;disk:500",
 ]
+
+_SLICE_OFFERS = 3
+"""Number of offers in a slice of an answer, instead of the hundreds of a service in production."""
 
 
 class World(Watcher):
@@ -441,6 +446,7 @@ def run(plan: Plan, prepare: Callable[[World], None] = lambda _world: None) -> W
             world = loop.run_until_complete(_made(plan, folder, loop))
             stack.enter_context(inside(loop, world.network, world))
             stack.enter_context(_logs(world))
+            stack.enter_context(mock.patch.object(session, "SLICE_OFFERS", _SLICE_OFFERS))
             loop.set_exception_handler(lambda _loop, about: _uncaught(world, about))
             if plan.effort:
                 world.effort = Effort(world.fail, world.said, world.sizes)

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from allocator.cluster.agents.agent import Agent
+from allocator.cluster.allocation.answer import Answer
 from allocator.cluster.allocation.bulk_allocation import BulkAllocator
 from allocator.cluster.allocation.client_index import ClientIndex, ClientMask
 from allocator.cluster.allocation.client_order import ClientOrder, CycleSorters
@@ -22,7 +23,7 @@ from allocator.cluster.backfill.choosing import choose, fits
 from allocator.cluster.state import Cluster
 from allocator.compilation import mypyc_attr
 from allocator.contract import allocator_pb2 as contract
-from allocator.cooperative import Cooperative
+from allocator.cooperative import Cooperative, InParts
 
 _AGENTS_A_STEP = 50
 """Agents examined in one step. After a snapshot, the cycle must sum up each agent's free
@@ -48,19 +49,19 @@ class Allocator:
         self._holds = cluster.holds
         self._index = ClientIndex(cluster.ledger, cluster.filters)
 
-    def run(self, agents: Sequence[Agent], decisions: contract.Decisions) -> Cooperative[int]:
+    def run(self, agents: Sequence[Agent], answer: Answer) -> InParts[contract.Decisions, int]:
         """Run one allocation cycle, and return the number of offers made.
 
         Args:
             agents: The allocation candidates, in the order to visit.
-            decisions: Receives the offers.
+            answer: Receives the offers. If the answer is cut, the method yields each slice.
         """
         if not agents or not (open_agents := (yield from self._open_agents(agents))):
             return 0
         index = self._index
         yield from index.update_in_steps()
         limit = OutstandingOfferLimit(self._cluster, index)
-        builder = OfferBuilder(self._cluster, limit)
+        builder = OfferBuilder(self._cluster, limit, answer)
         order = ClientOrder(self._ledger.clients, builder.sorters, index)
         quotas = self._ledger.quotas
         if quotas:
@@ -69,7 +70,7 @@ class Allocator:
                 quota_stage.serve(
                     agent, limit.without(self._may_use(agent, quota_stage.guaranteed))
                 )
-                yield
+                yield None
         yield from self._fair_shares(open_agents, builder, index, order, limit)
         builder.sorters.commit()
         # Resources that were withheld in this cycle may be available in the next one.
@@ -77,7 +78,8 @@ class Allocator:
             for agent in open_agents:
                 if agent.available:
                     self._cluster.candidates.mark_changed(agent.id)
-        return (yield from builder.write_offers(decisions))
+        yield from builder.write_offers()
+        return builder.written
 
     def hold_back(self) -> None:
         """Create backfill holds for clients whose next task fits on no agent, if holds are enabled.
@@ -106,8 +108,10 @@ class Allocator:
         index: ClientIndex,
         order: ClientOrder,
         limit: OutstandingOfferLimit,
-    ) -> Cooperative[None]:
+    ) -> InParts[contract.Decisions, None]:
         """Run the second stage of a cycle: allocate agents by fair share, singly or in groups.
+
+        The offers of an agent are complete once the agent is served, so a slice may contain them.
 
         Args:
             agents: The agents to allocate, in the order to visit.
@@ -123,33 +127,37 @@ class Allocator:
 
         if self._bulk_allowed(agents, order):
             bulk = self.bulk_allocator(self._filters, builder, index, order, limit)
-            yield from self._serve_groups(agents, sharing, bulk, fair_shares, limit)
+            yield from self._serve_groups(agents, sharing, builder, bulk, fair_shares, limit)
             return
         for number, agent in enumerate(agents):
             allowed = limit.without(self._may_use(agent, sharing))
             if not allowed:
                 continue
             if number:
-                yield
+                yield None
             if self._holds.on(agent.id) is not None:
                 allowed = yield from self._apply_hold(agent, allowed, index, fair_shares)
-            elif fair_shares.offer_whole(agent, allowed):
-                continue
-            yield from fair_shares.serve(agent, allowed)
+                yield from fair_shares.serve(agent, allowed)
+            elif not fair_shares.offer_whole(agent, allowed):
+                yield from fair_shares.serve(agent, allowed)
+            if builder.unwritten >= builder.slice_offers:
+                yield from builder.cut_answer()
 
     def _serve_groups(
         self,
         agents: Sequence[Agent],
         sharing: ClientMask,
+        builder: OfferBuilder,
         bulk: BulkAllocator,
         fair_shares: FairShareStage,
         limit: OutstandingOfferLimit,
-    ) -> Cooperative[None]:
+    ) -> InParts[contract.Decisions, None]:
         """Allocate agents by fair share, large groups of identical agents at once.
 
         Args:
             agents: The agents to allocate, in the order to visit.
             sharing: The clients that may be allocated fair shares.
+            builder: Records the allocations and collects the offers.
             bulk: Allocates groups.
             fair_shares: Allocates an agent.
             limit: Excludes frameworks with too many outstanding offers.
@@ -166,7 +174,9 @@ class Allocator:
                 if allowed or tasks:
                     if tasks or not fair_shares.offer_whole(agent, allowed):
                         yield from fair_shares.serve(agent, allowed, tasks)
-                    yield
+                    yield None
+                    if builder.unwritten >= builder.slice_offers:
+                        yield from builder.cut_answer()
 
     def _may_use(self, agent: Agent, clients: ClientMask) -> ClientMask:
         """Return the given clients that may use an agent and do not decline the whole agent.

@@ -6,6 +6,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from allocator.cluster.agents.agent import Agent
+from allocator.cluster.allocation.answer import Answer
 from allocator.cluster.allocation.client_index import ClientIndex, ClientMask
 from allocator.cluster.allocation.client_order import CycleSorters
 from allocator.cluster.allocation.progressive_filling import Needs
@@ -16,7 +17,7 @@ from allocator.cluster.quota import Headroom, top_level
 from allocator.cluster.resources import NOTHING, Kind, Resources
 from allocator.cluster.state import Cluster
 from allocator.contract import allocator_pb2 as contract
-from allocator.cooperative import Cooperative
+from allocator.cooperative import Cooperative, InParts
 from allocator.fairness.quantities import Quantities
 from allocator.users.tree import Repeats
 
@@ -117,6 +118,8 @@ because each allocation leaves a remainder with all of the kinds, and would fill
 _NO_QUOTAS = Headroom({}, {}, Quantities())
 """Headroom of a cluster without quotas; all builders share this object and no builder changes
 it."""
+_UNLIMITED = 1 << 62
+"""A number of offers that no cycle makes."""
 
 
 class OfferBuilder:
@@ -134,9 +137,12 @@ class OfferBuilder:
     - `add_offer` records in the offers.
     """
 
-    def __init__(self, cluster: Cluster, outstanding: OutstandingOfferLimit) -> None:
+    def __init__(
+        self, cluster: Cluster, outstanding: OutstandingOfferLimit, answer: Answer
+    ) -> None:
         self._cluster = cluster
         self._outstanding = outstanding
+        self._answer = answer
         self._ledger = cluster.ledger
         self.quotas = cluster.ledger.quotas
         self.sorters = CycleSorters(cluster.ledger.clients)
@@ -144,7 +150,15 @@ class OfferBuilder:
         self._shared: dict[str, Resources] = {}
         """Shared volumes offered in this cycle, by agent."""
         self._offers: dict[str, dict[tuple[str, str], Resources]] = {}
-        """Offered resources: framework → (agent, role) → resources."""
+        """Offers that are not written yet: framework → (agent, role) → resources."""
+        self.slice_offers = answer.slice_offers or _UNLIMITED
+        """Number of offers that are enough for a slice of the answer."""
+        if self.quotas:  # offers of the first stage are incomplete until the second has served all
+            self.slice_offers = _UNLIMITED
+        self.unwritten = 0
+        """Number of offers that are not written yet."""
+        self.written = 0
+        """Number of offers that `write_offers` has written."""
         self._parts: dict[tuple[int, int, int], tuple[Resources, Needs, Resources]] = {}
         self._reached: dict[tuple[int, int], tuple[Resources, object, bool]] = {}
         self._remainders: dict[tuple[int, int], tuple[Resources, Resources, Resources]] = {}
@@ -364,7 +378,10 @@ class OfferBuilder:
         """Add resources to the client's offer of an agent; the ledger must contain them already."""
         offers = self._offers.setdefault(client.framework, {})
         key = (agent.id, client.role)
-        offers[key] = offers[key] + share if key in offers else share
+        before = offers.get(key)
+        if before is None:
+            self.unwritten += 1
+        offers[key] = share if before is None else before + share
         self._outstanding.add(client, share.scalars)
         self._cluster.demands.note_offer(client, agent.id, offers[key])
         if self._ledger.assumed_usage is not None:
@@ -376,22 +393,28 @@ class OfferBuilder:
             )
             self._cluster.mark_hold_ended(holds.end_served(client, agent.id))
 
-    def write_offers(self, decisions: contract.Decisions) -> Cooperative[int]:
-        """Write all offers into a decisions message, and return the number of offers.
+    def cut_answer(self) -> InParts[contract.Decisions, None]:
+        """Write all offers since the last call, and yield them as a slice of the answer."""
+        yield from self.write_offers()
+        yield self._answer.cut()
+
+    def write_offers(self) -> Cooperative[None]:
+        """Write all offers since the last call into the answer.
 
         Each framework gets at most one `Offers` message, which contains all its offers. Messages
         are created in place, because copying a message costs more than creating it.
         """
-        number, meter, now = 0, self._cluster.meter, self._cluster.now_ns / 1e9
-        for framework, by_agent in self._offers.items():
-            offers = decisions.offers.add(framework_id=framework).offers
-            number += len(by_agent)
+        meter, now = self._cluster.meter, self._cluster.now_ns / 1e9
+        by_framework, self._offers = self._offers, {}
+        self.written += self.unwritten
+        self.unwritten = 0
+        for framework, by_agent in by_framework.items():
+            offers = self._answer.last.offers.add(framework_id=framework).offers
             for (agent, role), share in by_agent.items():
                 offers.add(role=role, agent_id=agent, resources=share.messages(role))
                 if meter is not None:
                     note_offer(meter, self._ledger.clients, Client(role, framework), now)
             yield
-        return number
 
     def _remaining(self, agent: Agent, share: Resources) -> Resources | None:
         """Return the available resources that an agent has after a share of them is taken.

@@ -5,10 +5,11 @@ from random import Random
 from typing import ClassVar
 
 from allocator.cluster.allocation import Allocator
+from allocator.cluster.allocation.answer import Answer
 from allocator.cluster.input.quarantine import describe_error
 from allocator.cluster.state import Cluster
 from allocator.contract import allocator_pb2 as contract
-from allocator.cooperative import Cooperative
+from allocator.cooperative import InParts
 
 
 class AllocationCycle:
@@ -25,7 +26,7 @@ class AllocationCycle:
     def __init__(self, cluster: Cluster, seed: int) -> None:
         self._random = Random(seed)  # noqa: S311 - order of agents, not a secret
         self._before: Sequence[Callable[[], None]] = ()
-        self._after: Sequence[Callable[[contract.Decisions], None]] = ()
+        self._after: Sequence[Callable[[Sequence[contract.Decisions]], None]] = ()
         self.set_cluster(cluster)
 
     def set_cluster(self, cluster: Cluster) -> None:
@@ -36,38 +37,37 @@ class AllocationCycle:
     def watch(
         self,
         before: Sequence[Callable[[], None]],
-        after: Sequence[Callable[[contract.Decisions], None]],
+        after: Sequence[Callable[[Sequence[contract.Decisions]], None]],
     ) -> None:
         """Replace the callbacks that are called before and after each cycle.
 
         Args:
             before: Called before each cycle.
-            after: Called after each cycle with the cycle's decisions.
+            after: Called after each cycle with the cycle's decisions, in one or more messages.
         """
         self._before, self._after = before, after
 
-    def decide(self) -> Cooperative[contract.Decisions]:
-        """Run an allocation cycle if one is due; return its decisions and all pending replies.
+    def decide(self, answer: Answer) -> InParts[contract.Decisions, None]:
+        """Run an allocation cycle if one is due, and yield each slice of the answer.
 
-        An error in the allocator itself is caught and counted. The result then has no offers of
+        An error in the allocator itself is caught and counted. The answer then has no offers of
         this cycle.
+
+        Args:
+            answer: Receives the decisions of the cycle.
         """
         cluster = self._cluster
-        replies, cluster.replies = cluster.replies, []
         try:
-            decisions = yield from self._run()
+            yield from self._run(answer)
         except Exception as error:  # noqa: BLE001 - a crashed allocator offers nothing at all
             cluster.statistics.faults += 1
             cluster.divergence = f"an allocation cycle: {describe_error(error)}"
-            decisions = contract.Decisions()
-        if replies:
-            decisions.replies.extend(replies)
-        return decisions
+            answer.discard()
 
-    def _run(self) -> Cooperative[contract.Decisions]:
-        cluster, decisions = self._cluster, contract.Decisions()
+    def _run(self, answer: Answer) -> InParts[contract.Decisions, None]:
+        cluster = self._cluster
         if not cluster.candidates.any_due or not cluster.allocates:
-            return decisions
+            return
         if cluster.holds.enabled:
             for agent in cluster.holds.expire(cluster.now_ns):
                 cluster.mark_hold_ended(agent)
@@ -80,19 +80,18 @@ class AllocationCycle:
         for before in self._before:
             before()
         self._random.shuffle(agents)  # so that no agent is always used first
-        offers = yield from self._allocator.run(agents, decisions)
+        offers = yield from self._allocator.run(agents, answer)
         if due is None and cluster.holds.enabled:
             self._allocator.hold_back()
         inverse_offers = self._inverse_offers(due)
-        decisions.inverse_offers.extend(inverse_offers)
+        answer.last.inverse_offers.extend(inverse_offers)
         statistics = cluster.statistics
         statistics.runs += 1
         statistics.candidates += len(agents)
         statistics.offers += offers
         statistics.inverse_offers += sum(len(message.inverse_offers) for message in inverse_offers)
         for after in self._after:
-            after(decisions)
-        return decisions
+            after(answer.parts)
 
     def _inverse_offers(self, due: list[str] | None) -> list[contract.InverseOffers]:
         """Return inverse offers for agents with scheduled maintenance (Mesos semantics, §3.9).

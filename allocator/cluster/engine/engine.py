@@ -1,7 +1,7 @@
 """The engine: applies the events of a master, and returns offers and other decisions."""
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Protocol
@@ -10,6 +10,7 @@ from typing_extensions import override
 
 from allocator.cluster.agents.ledger import Ledger
 from allocator.cluster.agents.placements import Placements
+from allocator.cluster.allocation.answer import Answer
 from allocator.cluster.backfill.holds import BackfillHolds
 from allocator.cluster.calls import PREPARE
 from allocator.cluster.engine.allocation_cycle import AllocationCycle
@@ -33,7 +34,7 @@ from allocator.cluster.users.usage import update_usage
 from allocator.compilation import mypyc_attr
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import operator_pb2 as operator
-from allocator.cooperative import Cooperative, run_to_completion
+from allocator.cooperative import Cooperative, InParts, run_to_completion
 from allocator.fairness.metering import AccountCheckpoint, Meter
 from allocator.users.memory import Memory, MemoryChanges
 from allocator.users.metering import write_checkpoints
@@ -61,8 +62,11 @@ class Watcher(Protocol):
     def before_run(self, engine: "Engine") -> None:
         """Called before each cycle, while the engine shows the cycle's initial sorter order."""
 
-    def after_run(self, engine: "Engine", decisions: contract.Decisions) -> None:
-        """Called after each cycle with the offers and inverse offers that were decided."""
+    def after_run(self, engine: "Engine", decisions: Sequence[contract.Decisions]) -> None:
+        """Called after each cycle with the decided offers and inverse offers.
+
+        Several messages are the slices of one answer.
+        """
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -108,6 +112,8 @@ class Engine(View):
         events are missing."""
         self._leading_since_ns = 0
         self._cycle = AllocationCycle(self._cluster, settings.seed)
+        self._answer = Answer(0)
+        """The decisions about the last message."""
         self._handover = MemoryHandover(memory)
         if memory is not None:
             self._users.inherit(memory)
@@ -190,10 +196,15 @@ class Engine(View):
         self._divergence = None
         self._requested_ns = min(self._requested_ns, snapshot.time_ns)
         self.statistics.snapshots += 1
-        return (yield from self._decide())
+        self._answer = self._new_answer()
+        for _ in self._cycle.decide(self._answer):  # an answer to a snapshot is not cut
+            yield
+        return self._answer.last
 
     def apply(self, events: contract.Events) -> contract.Decisions:
         """Apply events in order, then run one allocation cycle if one is due.
+
+        No cycle runs if the next message continues this one (`Events.more`).
 
         An event that contradicts the known state changes nothing. The first contradiction raises an
         error, so that the caller requests a snapshot. Within the next minute, further contradicting
@@ -205,16 +216,23 @@ class Engine(View):
         """
         return run_to_completion(self.apply_in_steps(events))
 
-    def apply_in_steps(self, events: contract.Events) -> Cooperative[contract.Decisions]:
-        """Generator form of `apply`.
+    def apply_in_steps(
+        self, events: contract.Events, slice_offers: int = 0
+    ) -> InParts[contract.Decisions, contract.Decisions]:
+        """Generator form of `apply`, which can yield the first decisions of a cycle as slices.
 
-        The engine must not be used until the generator is exhausted.
+        The engine must not be used until the generator is exhausted. The generator's result
+        contains the decisions that are in no slice.
+
+        Args:
+            events: The events.
+            slice_offers: Least number of offers in a slice; 0: there are no slices.
         """
         self.statistics.messages += 1
         self._divergence = None
         for number, event in enumerate(events.events):
             if number:
-                yield
+                yield None
             try:
                 yield from self._apply(event)
             except InvalidEvent as error:
@@ -224,10 +242,16 @@ class Engine(View):
                     self._note_skipped(events.events[number:])
                     raise
                 self._skip(event, error)
-        decisions = yield from self._decide()
+        self._answer = answer = self._new_answer(slice_offers)
+        if not events.more:
+            yield from self._cycle.decide(answer)
         if self._cluster.divergence is not None and self._may_request_snapshot():
             self._divergence, self._cluster.divergence = self._cluster.divergence, None
-        return decisions
+        return answer.last
+
+    def whole_answer(self) -> contract.Decisions:
+        """Return all decisions about the last message, including decisions that slices contain."""
+        return self._answer.whole()
 
     def divergence(self) -> str | None:
         """Return a description of a contradiction between master and engine, or None.
@@ -446,10 +470,13 @@ class Engine(View):
         self._sequence = self._seen = event.sequence
         self.statistics.passed_over += 1
 
-    def _decide(self) -> Cooperative[contract.Decisions]:
-        decisions = yield from self._cycle.decide()
-        decisions.applied_sequence = self._sequence
-        return decisions
+    def _new_answer(self, slice_offers: int = 0) -> Answer:
+        """Return an answer to the last message, which contains all pending replies."""
+        answer, cluster = Answer(self._sequence, slice_offers), self._cluster
+        if cluster.replies:
+            answer.last.replies.extend(cluster.replies)
+            cluster.replies = []
+        return answer
 
 
 def _empty_cluster(

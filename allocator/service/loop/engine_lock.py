@@ -2,10 +2,12 @@
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import Callable
 from types import TracebackType
-from typing import TypeVar
+from typing import Generic, TypeVar
 
+from allocator.cooperative import InParts, Part
 from allocator.service.loop.cooperative import Work, run_in_slices
 
 BUDGET = 0.005
@@ -15,6 +17,79 @@ ANSWERS = 2
 takes the lock in turn with the messages of masters."""
 
 T = TypeVar("T")
+
+
+class Run(Generic[Part, T]):
+    """Work under the engine lock, whose parts can be read while the work goes on.
+
+    Args:
+        work: The work, a generator. `EngineLock` runs its steps.
+    """
+
+    def __init__(self, work: InParts[Part, T]) -> None:
+        self.ended = 0.0
+        """Time of the end of the work, by `time.perf_counter`; 0 before the end."""
+        self._work = work
+        self._parts = deque[Part]()
+        self._results: list[T] = []
+        self._task: asyncio.Task[None] | None = None
+        """Runs the steps after the first slice of the work; None if there are none."""
+        self._changed: asyncio.Event | None = None
+        """Set after each part, and at the end of the task."""
+
+    async def part(self) -> Part | None:
+        """Wait for the next part and return it; None once the work has ended."""
+        while not self._parts:
+            if self._task is None or self._changed is None or self._task.done():
+                return None
+            self._changed.clear()
+            await self._changed.wait()
+        return self._parts.popleft()
+
+    async def result(self) -> T:
+        """Wait for the end of the work and return its result, or raise its exception."""
+        if self._task is not None:
+            await asyncio.shield(self._task)
+        return self._results[0]
+
+    def advance(self) -> bool:
+        """Run one slice of the work, for at most `BUDGET` seconds or until a part is ready.
+
+        Returns:
+            True if the work has ended.
+        """
+        until = time.perf_counter() + BUDGET
+        while True:
+            try:
+                part = next(self._work)
+            except StopIteration as end:
+                self.ended = time.perf_counter()
+                self._results.append(end.value)
+                return True
+            if part is not None:
+                self._parts.append(part)
+                if self._changed is not None:
+                    self._changed.set()
+                return False
+            if time.perf_counter() >= until:
+                return False
+
+    def complete(self, release: Callable[[], None]) -> None:
+        """Run all further slices in a task, and call `release` at the end of the work."""
+        self._changed = asyncio.Event()
+        self._task = asyncio.create_task(self._complete(self._changed, release))
+        self._task.add_done_callback(_retrieve_exception)
+
+    async def _complete(self, changed: asyncio.Event, release: Callable[[], None]) -> None:
+        try:
+            while True:
+                await asyncio.sleep(0)
+                if self.advance():
+                    return
+        finally:
+            self.ended = time.perf_counter()
+            release()
+            changed.set()
 
 
 class EngineLock:
@@ -50,57 +125,35 @@ class EngineLock:
             return await run_in_slices(work, self)
 
     async def run(self, begin: Callable[[], Work[T]]) -> T:
-        """Acquire the lock, run work in slices, and release the lock; other tasks run in between.
+        """Run work under the lock, as `start` does, and return the result of the work."""
+        return await (await self.start(begin)).result()
 
-        Work that has started is completed even if the caller is cancelled.
+    async def start(self, begin: Callable[[], InParts[Part, T]]) -> Run[Part, T]:
+        """Acquire the lock, and run work in slices, between which other tasks run.
+
+        The lock is released at the end of the work. Work that has started is completed even if the
+        caller is cancelled.
 
         Args:
             begin: Called once the lock is acquired; returns the work, or raises if the work is
                 obsolete.
 
         Returns:
-            The result of the work.
+            The work, whose first slice has run. If the slice raises an exception, the method
+            raises it.
         """
         await self._lock.acquire()
         try:
-            work = begin()
-            result = _run_slice(work)
+            run = Run(begin())
+            ended = run.advance()
         except BaseException:
             self._lock.release()
             raise
-        if result:
+        if ended:
             self._lock.release()
-            return result[0]
-        task = asyncio.create_task(self._run_rest(work))
-        task.add_done_callback(_retrieve_exception)
-        return await asyncio.shield(task)
-
-    async def _run_rest(self, work: Work[T]) -> T:
-        """Complete work that `run` has started, release the lock, and return the work's result."""
-        try:
-            while True:
-                await asyncio.sleep(0)
-                result = _run_slice(work)
-                if result:
-                    return result[0]
-        finally:
-            self._lock.release()
-
-
-def _run_slice(work: Work[T]) -> list[T]:
-    """Run cooperative work (a generator) for at most `BUDGET` seconds, as one slice.
-
-    Returns:
-        A list with the result of the work; empty if the work is not done yet.
-    """
-    until = time.perf_counter() + BUDGET
-    while True:
-        try:
-            next(work)
-        except StopIteration as end:
-            return [end.value]
-        if time.perf_counter() >= until:
-            return []
+        else:
+            run.complete(self._lock.release)
+        return run
 
 
 def _retrieve_exception(task: "asyncio.Task[T]") -> None:

@@ -33,33 +33,40 @@ _RESCINDING_CALLS = frozenset({"recover_resources", "update_inverse_offer"})
 
 def split_message(message: contract.FromMaster) -> Iterable[contract.FromMaster]:
     """Return the parts to process in sequence: a short message itself, or a long one's parts."""
-    events = message.events.events
-    return (message,) if len(events) <= MAX_EVENTS_PER_PART else _split(events)
+    events = message.events
+    return (message,) if len(events.events) <= MAX_EVENTS_PER_PART else _split(events)
 
 
-def _split(events: Sequence[contract.Event]) -> Iterator[contract.FromMaster]:
+def _split(message: contract.Events) -> Iterator[contract.FromMaster]:
     """Yield the parts of a message, of `MAX_EVENTS_PER_PART` events each.
 
-    A part becomes longer if its last event must not be separated from the next event.
+    A part becomes longer if its last event must not be separated from the next event. If the next
+    message continues this one, it also continues the last part.
     """
-    attached = _attached_to_previous(events)
+    events = message.events
+    attached = _attached_to_previous(events, more=message.more)
     first = 0
     while first < len(events):
         end = min(first + MAX_EVENTS_PER_PART, len(events))
         while end < len(events) and attached[end]:
             end += 1
-        yield contract.FromMaster(events=contract.Events(events=events[first:end]))
+        more = message.more and end == len(events)
+        yield contract.FromMaster(events=contract.Events(events=events[first:end], more=more))
         first = end
 
 
-def _attached_to_previous(events: Sequence[contract.Event]) -> list[bool]:
+def _attached_to_previous(events: Sequence[contract.Event], *, more: bool) -> list[bool]:
     """Return for each event whether it must not be separated from the event before it.
 
     The sequences that must stay together are listed in the module's docstring.
+
+    Args:
+        events: The events of a message.
+        more: Whether the next message continues this one, perhaps with a deciding call.
     """
     calls = [event.WhichOneof("call") for event in events]
     attached = [False] * len(events)
-    awaited = made_known = False
+    awaited, made_known = more, False
     for number in range(len(events) - 1, 0, -1):
         awaited = calls[number] in _DECIDING_CALLS or (
             awaited and calls[number] in _RESCINDING_CALLS

@@ -16,10 +16,10 @@ from allocator.cluster.engine import Engine
 from allocator.cluster.input.errors import InvalidEvent
 from allocator.contract import SUPPORTED_VERSIONS
 from allocator.contract import allocator_pb2 as contract
-from allocator.cooperative import Cooperative
+from allocator.cooperative import Cooperative, InParts
 from allocator.service.loop import gc_tuning
 from allocator.service.loop.cooperative import run_in_slices
-from allocator.service.loop.engine_lock import EngineLock
+from allocator.service.loop.engine_lock import EngineLock, Run
 from allocator.service.masters.message_splitting import split_message
 from allocator.service.masters.timestamp_guard import TimestampGuard
 from allocator.service.masters.wire import HeavyEventsError, WireError
@@ -38,6 +38,11 @@ MOST_FILTER_COUNTS = 2_000
 MOST_EXAMINED = 200
 """Maximum number of frameworks that a tick examines for warnings in the log. With more frameworks,
 ticks examine them in turn."""
+SLICE_OFFERS = 250
+"""Least number of offers that leave while an allocation cycle goes on, in a message of their own.
+"""
+_VERSION_OF_SLICES = 4
+"""First version of the contract with `Decisions.more`."""
 MAX_NAME_LENGTH = 1000
 """Maximum length of each name in Hello, in characters."""
 
@@ -217,6 +222,8 @@ class Session:
         """Task that waits for the next message; None if no task waits."""
         self._before_engine = True
         """True until the first part of the present message reaches the engine."""
+        self._run: Run[contract.Decisions, contract.Decisions] | None = None
+        """The engine's work on the present events; None if the engine does not apply them."""
         self._end_reason: str | None = None
         """Why the service ends the stream; None while the stream is open."""
         self._task = asyncio.current_task()
@@ -284,10 +291,7 @@ class Session:
         )
         while (message := await self._next(requests)) is not None:
             received = time.perf_counter()
-            if self._timestamp_guard is not None:
-                before = self._timestamp_guard.corrected
-                self._timestamp_guard.bound(message)
-                self._statistics.bounded_stamps += self._timestamp_guard.corrected - before
+            self._bound_timestamps(message)
             if message.HasField("snapshot"):
                 self.elected_ns = max(message.snapshot.leading_since_ns, 0)
                 self._masters.admit(self)
@@ -300,7 +304,10 @@ class Session:
                 if not self._before_engine:
                     await asyncio.sleep(0)  # let other users of the engine proceed
                 answer = await self._answer(part, memory)
-                decided = time.perf_counter()
+                while self._run is not None and answer is not None and answer.decisions.more:
+                    yield answer
+                    answer = await self._proceed(self._run)
+                decided = time.perf_counter() if self._run is None else self._run.ended
                 self._statistics.observe("decide", decided - started)
                 if answer is None:
                     continue
@@ -313,6 +320,13 @@ class Session:
                 if part.HasField("snapshot") and self._leads:
                     gc_tuning.collect_after_snapshot()
             self._statistics.lag = time.perf_counter() - received
+
+    def _bound_timestamps(self, message: contract.FromMaster) -> None:
+        """Correct timestamps of a message that deviate too far from this machine's clock."""
+        if self._timestamp_guard is not None:
+            before = self._timestamp_guard.corrected
+            self._timestamp_guard.bound(message)
+            self._statistics.bounded_stamps += self._timestamp_guard.corrected - before
 
     async def _answer(
         self, message: contract.FromMaster, memory: Memory | None
@@ -328,6 +342,7 @@ class Session:
             ProtocolError: the message violates the protocol.
             Ended: the service has ended the stream.
         """
+        self._run = None
         match message.WhichOneof("message"):
             case "snapshot":
                 snapshot = message.snapshot
@@ -433,16 +448,34 @@ class Session:
             latest = max((event.sequence for event in events.events), default=0)
             return _empty_answer(latest, reason)
         try:
-            decisions = await self._masters.engine_lock.run(lambda: self._applying(events))
+            self._run = await self._masters.engine_lock.start(lambda: self._applying(events))
+        except InvalidEvent as error:
+            return self._request_snapshot(str(error))
+        return await self._proceed(self._run)
+
+    async def _proceed(self, run: Run[contract.Decisions, contract.Decisions]) -> contract.ToMaster:
+        """Wait for the next slice of the engine's answer, or for the last decisions; return them.
+
+        A request for a snapshot takes the place of the last decisions if the engine needs one.
+
+        Args:
+            run: The engine's work on events.
+
+        Raises:
+            Ended: the service has ended the stream.
+        """
+        try:
+            part = await run.part()
+            decisions = await run.result() if part is None else part
             self._check_not_ended()  # the stream may have ended meanwhile
         except InvalidEvent as error:
             return self._request_snapshot(str(error))
-        divergence = self._engine.divergence()
+        divergence = self._engine.divergence() if part is None else None
         if divergence is not None:
             return self._request_snapshot(divergence)
         return contract.ToMaster(decisions=decisions)
 
-    def _applying(self, events: contract.Events) -> Cooperative[contract.Decisions]:
+    def _applying(self, events: contract.Events) -> InParts[contract.Decisions, contract.Decisions]:
         """Return the engine's steps that apply events; called once the engine lock is held.
 
         Args:
@@ -458,7 +491,8 @@ class Session:
         self._notify_engine_access()
         if self._timestamp_guard is not None:
             self._timestamp_guard.record(max(map(_event_time, events.events), default=0))
-        return self._engine.apply_in_steps(events)
+        in_slices = self.hello.contract_version >= _VERSION_OF_SLICES
+        return self._engine.apply_in_steps(events, SLICE_OFFERS if in_slices else 0)
 
     def _notify_engine_access(self) -> None:
         """Call `before_message`, unless an earlier part of the message has already caused it."""

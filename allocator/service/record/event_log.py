@@ -8,7 +8,7 @@ import io
 import json
 import os
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, fields
 from functools import partial
@@ -29,7 +29,7 @@ from allocator.cluster.settings import EngineSettings
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import log_pb2 as log
 from allocator.contract import operator_pb2 as operator
-from allocator.cooperative import Cooperative
+from allocator.cooperative import Cooperative, InParts, Part
 from allocator.fairness.metering import Meter
 from allocator.fairness.policies import Policy
 from allocator.fairness.policies.policy import Origin
@@ -152,9 +152,12 @@ class LoggedEngine(Engine):
         return (yield from self._logged(entry, entry.restore.outcome, steps))
 
     @override
-    def apply_in_steps(self, events: contract.Events) -> Cooperative[contract.Decisions]:
+    def apply_in_steps(
+        self, events: contract.Events, slice_offers: int = 0
+    ) -> InParts[contract.Decisions, contract.Decisions]:
         entry = log.LogEntry(apply=log.LogApply(events=events))
-        return (yield from self._logged(entry, entry.apply.outcome, super().apply_in_steps(events)))
+        steps = super().apply_in_steps(events, slice_offers)
+        return (yield from self._logged(entry, entry.apply.outcome, steps))
 
     @override
     def note_skipped_events(self, events: Iterable[contract.Event]) -> None:
@@ -174,8 +177,11 @@ class LoggedEngine(Engine):
             self._event_log.write(entry)
 
     def _logged(
-        self, entry: log.LogEntry, outcome: log.Outcome, steps: Cooperative[contract.Decisions]
-    ) -> Cooperative[contract.Decisions]:
+        self,
+        entry: log.LogEntry,
+        outcome: log.Outcome,
+        steps: Generator[Part, None, contract.Decisions],
+    ) -> Generator[Part, None, contract.Decisions]:
         """Run an engine's steps, then log the entry with the resulting decisions or error.
 
         Args:
@@ -185,7 +191,7 @@ class LoggedEngine(Engine):
         """
         try:
             decisions = yield from steps
-            outcome.decisions = decisions.SerializeToString(deterministic=True)
+            outcome.decisions = self.whole_answer().SerializeToString(deterministic=True)
         except InvalidEvent as error:
             outcome.refusal = str(error)
             raise

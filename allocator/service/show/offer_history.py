@@ -1,6 +1,7 @@
 """Records the latest offers of a Mesos engine, for the status page."""
 
 from collections import deque
+from collections.abc import Sequence
 from itertools import islice
 
 from allocator.cluster.engine import Engine
@@ -43,18 +44,20 @@ class OfferTrail:
             (user, engine.pool.standing(user).priority) for user in islice(engine.pool, QUEUE)
         ]
 
-    def after_run(self, engine: Engine, decisions: contract.Decisions) -> None:
+    def after_run(self, engine: Engine, decisions: Sequence[contract.Decisions]) -> None:
         """Record the first offers of an allocation cycle; called by the engine after the cycle.
 
         Nothing is recorded if `before_run` has skipped this cycle.
         """
         if self._queue is None:
             return
-        self._next = engine.now + (_EVERY if decisions.offers else _EVERY_IN_VAIN)
-        quotas = engine.quotas() if decisions.offers else {}
+        made = any(part.offers for part in decisions)
+        self._next = engine.now + (_EVERY if made else _EVERY_IN_VAIN)
+        quotas = engine.quotas() if made else {}
         offers = (
             (framework_offers.framework_id, offer)
-            for framework_offers in decisions.offers
+            for part in decisions
+            for framework_offers in part.offers
             for offer in framework_offers.offers
         )
         for framework, offer in islice(offers, _OFFERS_OF_A_RUN):

@@ -37,7 +37,7 @@ using process::Future;
 
 namespace {
 
-constexpr uint32_t kContractVersion = 3;
+constexpr uint32_t kContractVersion = 4;
 // Longest wall-clock time that a call waits for the service in synchronous mode. After this time, the call continues.
 constexpr std::chrono::seconds kPatience(10);
 
@@ -664,6 +664,9 @@ void LongshareAllocator::decide(uint64_t applied, const v1::Decisions& decisions
       return;
     }
     inverse_offer(offers, applied);
+  }
+  if (decisions.more()) {
+    return;  // the last slice answers the events
   }
   if (decisions.has_statistics()) {
     longshare_transport_statistics now;

@@ -48,10 +48,15 @@ Answer decisions_answer(std::string_view decisions) {
       WireFormatLite::MakeTag(v1::Decisions::kAppliedSequenceFieldNumber, WireFormatLite::WIRETYPE_VARINT);
   const std::uint32_t waiting =
       WireFormatLite::MakeTag(v1::Decisions::kWaitingForFieldNumber, WireFormatLite::WIRETYPE_LENGTH_DELIMITED);
+  const std::uint32_t more = WireFormatLite::MakeTag(v1::Decisions::kMoreFieldNumber, WireFormatLite::WIRETYPE_VARINT);
   while (const std::uint32_t tag = input.ReadTag()) {
     bool read = false;
     if (tag == applied) {
       read = input.ReadVarint64(&answer.applied_sequence);
+    } else if (tag == more) {
+      std::uint64_t value = 0;
+      read = input.ReadVarint64(&value);
+      answer.more = value != 0;
     } else if (tag == waiting) {
       read = WireFormatLite::ReadString(&input, &answer.reason);
     } else {
@@ -78,7 +83,7 @@ Answer interpret(int field, std::string_view message) {
       if (!request.ParseFromArray(message.data(), static_cast<int>(message.size()))) {
         refuse();
       }
-      return {Answer::Kind::kSnapshotRequest, message, 0, request.reason(), request.elected()};
+      return {Answer::Kind::kSnapshotRequest, message, 0, request.reason(), false, request.elected()};
     }
     default:
       refuse();
@@ -100,8 +105,10 @@ std::string snapshot(std::string_view message, std::uint64_t sequence) {
   return framed.append(framing.view()).append(message).append(numbered.view());
 }
 
-std::string events_header(std::size_t size) {
-  return std::string(length(v1::FromMaster::kEventsFieldNumber, size).view());
+std::string events_header(std::size_t size, bool more) {
+  const Prefix continued = number(v1::Events::kMoreFieldNumber, 1);
+  const std::string_view first = more ? continued.view() : std::string_view();
+  return std::string(length(v1::FromMaster::kEventsFieldNumber, first.size() + size).view()).append(first);
 }
 
 void append_event(std::string& fields, std::string_view event, std::uint64_t sequence) {

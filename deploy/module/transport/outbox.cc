@@ -10,6 +10,8 @@ namespace {
 // Turns are collected in pieces of about this size in bytes. Pieces are never copied, so the time of a push does not depend
 // on the length of the queue.
 constexpr std::size_t kPiece = 64 << 10;
+// Number of events in a slice of a turn. The service applies a slice while the master adds the next events.
+constexpr std::uint64_t kSlice = 250;
 
 }  // namespace
 
@@ -24,13 +26,19 @@ void Outbox::close() noexcept {
   state_ = State::kClosed;
 }
 
-std::uint64_t Outbox::push(std::string_view event) noexcept {
+Outbox::Pushed Outbox::push(std::string_view event) noexcept {
   const std::lock_guard lock(mutex_);
-  const std::uint64_t sequence = ++sequence_;
+  Pushed pushed{sequence_ + 1, false};
   if (state_ != State::kInStep) {
-    return sequence;
+    ++sequence_;
+    return pushed;
   }
   try {
+    if (turn_events_ == kSlice) {  // the present event remains for the end of the turn
+      release();
+      pushed.released = continues_ = true;
+    }
+    ++sequence_;
     if (events_ == most_events_ || bytes_ + event.size() > most_bytes_) {
       ++overflows_;
       want("the queue was full, with " + std::to_string(events_) + " events and " + std::to_string(bytes_) + " bytes");
@@ -40,13 +48,17 @@ std::uint64_t Outbox::push(std::string_view event) noexcept {
   } catch (const std::exception& error) {
     want("out of memory");
   }
-  return sequence;
+  sequence_ = pushed.sequence;
+  return pushed;
 }
 
 void Outbox::flush() noexcept {
   const std::lock_guard lock(mutex_);
   try {
-    end_turn();
+    if (!turn_.empty()) {
+      release();
+      continues_ = false;
+    }
   } catch (const std::exception& error) {
     want("out of memory");
   }
@@ -100,7 +112,7 @@ std::optional<Message> Outbox::take() {
   }
   Message message{{}, flushed_sequence_, false};
   message.pieces.reserve(1 + flushed_.size());
-  message.pieces.push_back(events_header(flushed_bytes_));
+  message.pieces.push_back(events_header(flushed_bytes_, continues_));
   for (std::string& piece : flushed_) {
     message.pieces.push_back(std::move(piece));
   }
@@ -125,6 +137,7 @@ void Outbox::drop() noexcept {
   std::vector<std::string>().swap(flushed_);
   std::string().swap(turn_);
   events_ = turn_events_ = bytes_ = flushed_bytes_ = 0;
+  continues_ = false;
 }
 
 void Outbox::want(std::string reason) noexcept {
@@ -141,10 +154,7 @@ void Outbox::append(std::string_view event) {
   ++turn_events_;
 }
 
-void Outbox::end_turn() {
-  if (turn_.empty()) {
-    return;
-  }
+void Outbox::release() {
   flushed_bytes_ += turn_.size();
   if (!flushed_.empty() && flushed_.back().size() + turn_.size() <= flushed_.back().capacity()) {
     flushed_.back().append(turn_);

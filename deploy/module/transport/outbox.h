@@ -19,7 +19,8 @@ struct Message {
   bool is_snapshot;
 };
 
-// Thread-safe. A turn is the sequence of events between two calls of `flush`; one message contains whole turns.
+// Thread-safe. A turn is the sequence of events between two calls of `flush`. A message contains whole turns, and perhaps the
+// first slices of a long turn, whose last slice follows in another message. The service allocates after whole turns only.
 //
 // The outbox numbers and drops events while there is no stream, and while a requested snapshot is missing.
 class Outbox {
@@ -32,9 +33,14 @@ class Outbox {
   // Report that the stream ended: drop the queue.
   void close() noexcept;
 
-  // Assign a number to an event, append the event to the current turn and return the number. Never fails: if the queue is
-  // full or memory is exhausted, the outbox drops the queue and requests a snapshot.
-  std::uint64_t push(std::string_view event) noexcept;
+  struct Pushed {
+    std::uint64_t sequence;
+    bool released;  // `take` returns a slice of the turn
+  };
+  // Assign a number to an event, append the event to the current turn and return the number. Release the earlier events of
+  // the turn if they are enough for a slice. Never fails: if the queue is full or memory is exhausted, the outbox drops the
+  // queue and requests a snapshot.
+  Pushed push(std::string_view event) noexcept;
 
   // End the current turn, so that `take` returns its events.
   void flush() noexcept;
@@ -69,7 +75,7 @@ class Outbox {
   void drop() noexcept;
   void want(std::string reason) noexcept;
   void append(std::string_view event);
-  void end_turn();
+  void release();
 
   const std::uint64_t most_events_;
   const std::uint64_t most_bytes_;
@@ -86,8 +92,9 @@ class Outbox {
   std::vector<std::string> flushed_;  // serialised fields of Events, in whole turns
   std::uint64_t flushed_bytes_ = 0;
   std::uint64_t flushed_sequence_ = 0;
-  std::string turn_;  // serialised fields of Events, of the current turn
+  std::string turn_;  // serialised fields of Events, of the current turn after its released slices
   std::uint64_t turn_events_ = 0;
+  bool continues_ = false;  // a slice is released, and the end of its turn is not
 };
 
 }  // namespace longshare::transport

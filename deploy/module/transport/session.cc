@@ -69,6 +69,14 @@ void Session::start(const Owner& owner, std::string hello) {
   pthread_setname_np(thread_.native_handle(), "longshare");
 }
 
+std::uint64_t Session::push(std::string_view event) {
+  const Outbox::Pushed pushed = outbox_.push(event);
+  if (pushed.released) {
+    waker_.ring();
+  }
+  return pushed.sequence;
+}
+
 void Session::flush() {
   outbox_.flush();
   waker_.ring();

@@ -29,7 +29,7 @@ class Session {
   // Start the thread. Throws std::logic_error on a second call, and std::system_error if the system cannot create a thread.
   void start(const Owner& owner, std::string hello);
 
-  std::uint64_t push(std::string_view event) noexcept { return outbox_.push(event); }
+  std::uint64_t push(std::string_view event);
   void flush();
   std::uint64_t put_snapshot(std::string_view snapshot);
   longshare_transport_statistics statistics() const;

@@ -167,6 +167,12 @@ void Stream::on_welcome(std::string_view welcome) {
 }
 
 void Stream::on_decisions(const Answer& answer) {
+  if (answer.more) {  // a slice, which answers no message yet
+    if (answer.applied_sequence >= in_.outbox.latest_snapshot()) {
+      in_.owner.decisions(answer.applied_sequence, answer.message);
+    }
+    return;
+  }
   while (!unanswered_.empty() && unanswered_.front().last_sequence <= answer.applied_sequence) {
     const auto took = std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - unanswered_.front().at);
     in_.counters.round_trip_ns = static_cast<std::uint64_t>(took.count());

@@ -39,7 +39,7 @@ extern "C" {
 #define LONGSHARE_TRANSPORT_SYMBOL "longshare_transport_interface"
 
 /* Version of this interface. Each change of the interface increments the version. */
-#define LONGSHARE_TRANSPORT_VERSION 1u
+#define LONGSHARE_TRANSPORT_VERSION 2u
 
 /* The master's end of one session. Opaque to the owner. */
 struct longshare_transport;
@@ -73,7 +73,8 @@ struct longshare_transport_owner {
 
   /* The service sent decisions, perhaps empty ones. `decisions` is a serialised Decisions. `applied_sequence` is the number
    * of the last event that the service had applied. After each `snapshot` and each `flush` the service sends decisions that
-   * reflect it, unless the transport requests a snapshot or the stream breaks first.
+   * reflect it, unless the transport requests a snapshot or the stream breaks first. If `Decisions.more` is set, another call
+   * with the same `applied_sequence` follows, and only the last of these calls answers the events.
    *
    * The transport withholds decisions made before the latest snapshot, because the service has forgotten them. The owner
    * must make one check: ignore the decisions if `applied_sequence` is less than the return value of the latest
@@ -135,7 +136,8 @@ struct longshare_transport_api {
    * If the queue is full or memory is exhausted, the transport drops the whole queue and requests a snapshot. */
   uint64_t (*push)(struct longshare_transport* transport, const void* event, size_t size);
 
-  /* Releases all events that have been pushed, so that the transport sends them. */
+  /* Releases all events that have been pushed, so that the transport sends them. The transport may have sent the first events
+   * before, in messages that the next one continues (`Events.more`). The Hello must therefore have version 4 or later. */
   void (*flush)(struct longshare_transport* transport);
 
   /* Replaces the queue with a snapshot and sends the snapshot. The owner calls this function after `snapshot_wanted`, or

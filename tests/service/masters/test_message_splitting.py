@@ -14,80 +14,17 @@ from allocator.cooperative import run_to_completion
 from allocator.fairness import policies
 from allocator.service.loop import engine_lock
 from allocator.service.loop.cooperative import run_in_slices
-from allocator.service.loop.engine_lock import EngineLock
 from allocator.service.masters.message_splitting import MAX_EVENTS_PER_PART, split_message
-from allocator.service.masters.session import Session, SessionStatistics
-from allocator.service.masters.sessions import Sessions
-from allocator.service.masters.timestamp_guard import Timeline
-from allocator.service.record.event_log import EventLog, LoggedEngine, read
+from allocator.service.masters.session import Session
+from allocator.service.record.event_log import read
 from allocator.service.record.replay import replay
-from allocator.service.rights import Rights
 from allocator.service.show.shares import read_shares
-from allocator.users.settings import DeclaredUser
 from tests.cluster.conformance.quota_side import reserve
-from tests.cluster.master_side import SECOND, START_NS, agent_call, framework_info, resources
+from tests.cluster.master_side import agent_call, framework_info, resources
+from tests.service.masters.site import Site, snapshot, ticks
 from tests.service.served import hello
 
-FRAMEWORK = contract.AddFramework(framework_id="f1", info=framework_info("f1", "a"), active=True)
 ORDER = operator.Order(set_weight=operator.SetWeight(user="b", weight=2.0))
-
-
-def snapshot(agents: int) -> contract.Snapshot:
-    return contract.Snapshot(
-        time_ns=START_NS,
-        leading_since_ns=1,
-        agents=[agent_call(f"s{n}", "cpus:4;mem:4096") for n in range(1, agents + 1)],
-        frameworks=[FRAMEWORK],
-    )
-
-
-class Site:
-    """A service without ports: session, engine and event log are the real classes."""
-
-    def __init__(self, path: Path) -> None:
-        settings = EngineSettings(
-            policies.create("sdrf", {"half_life": 60.0}),
-            users=(DeclaredUser("a"), DeclaredUser("b")),
-        )
-        self.event_log = EventLog(path)
-        self.engine = LoggedEngine(settings, self.event_log)
-        self.turn = EngineLock()
-        self.messages = 0
-        self.statistics = SessionStatistics()
-        self.sessions = Sessions(
-            self.engine,
-            self.statistics,
-            max_waiting=1,
-            recall=self._recall,
-            timeline=Timeline.from_now(0.0),
-            virtual_clocks=True,
-            rights=Rights(None),
-            engine_lock=self.turn,
-            before_message=self._count,
-        )
-
-    async def answers(
-        self, *events: contract.Event, agents: int = 1
-    ) -> AsyncIterator[contract.ToMaster]:
-        """Serve a master that sends a snapshot, then the events as a message; yield answers."""
-
-        async def requests() -> AsyncIterator[contract.FromMaster]:
-            yield hello()
-            yield contract.FromMaster(snapshot=snapshot(agents))
-            yield contract.FromMaster(events=contract.Events(events=events))
-
-        messages = requests()
-        session = Session(self.engine, self.statistics, self.sessions)
-        await session.greet(messages)
-        async for answer in session.serve(messages):
-            if not answer.HasField("welcome"):
-                yield answer
-
-    async def _recall(self) -> None:
-        return None
-
-    def _count(self) -> None:
-        self.messages += 1
 
 
 @pytest.fixture
@@ -95,13 +32,6 @@ def site(tmp_path: Path) -> Iterator[Site]:
     made = Site(tmp_path / "log")
     yield made
     made.event_log.close()
-
-
-def ticks(many: int) -> list[contract.Event]:
-    return [
-        contract.Event(sequence=n, time_ns=START_NS + n * SECOND, tick=contract.Tick())
-        for n in range(1, many + 1)
-    ]
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,12 @@ from pathlib import Path
 
 import pytest
 
-from allocator.service.record.replay import replay
+from allocator.service.record.replay import (
+    apply_entry,
+    new_engine,
+    open_log,
+    replay,
+)
 
 HERE = Path(__file__).parent
 LOGS = sorted(HERE.glob("logs_of_*/*.log"))
@@ -33,3 +38,18 @@ def test_an_old_log_replays_without_difference(path: Path) -> None:
     assert replayed.difference is None
     assert replayed.left_out == 0
     assert replayed.offers > 50
+
+
+@pytest.mark.parametrize("path", LOGS[::4], ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_slices_change_no_decision_of_an_old_log(path: Path) -> None:
+    header, entries = open_log(path)
+    engine, slices = new_engine(header), 0
+    for entry in entries:
+        if not entry.HasField("apply") or entry.apply.outcome.refusal:
+            apply_entry(engine, entry)
+            continue
+        steps = engine.apply_in_steps(entry.apply.events, 1)
+        slices += sum(part is not None for part in steps)
+        decisions = engine.whole_answer().SerializeToString(deterministic=True)
+        assert decisions == entry.apply.outcome.decisions
+    assert slices > 10

@@ -50,6 +50,8 @@ class _Stream:
     """The state of a stream as the service knows it after each answer."""
 
     waiting: deque[contract.FromMaster] = field(default_factory=deque)
+    sliced: contract.FromMaster | None = None
+    """The message of which the service has sent a slice of the answer."""
     agents: dict[str, _Agent] = field(default_factory=dict)
     frameworks: dict[str, _Framework] = field(default_factory=dict)
     quotas: dict[str, "_Quota"] = field(default_factory=dict)
@@ -99,9 +101,10 @@ class Conservation(Checker):
     def heard(self, link: Link, message: contract.ToMaster) -> None:
         stream = self._streams[link]
         kind = message.WhichOneof("message")
-        if not stream.waiting:
+        if not stream.waiting and stream.sliced is None:
             raise Violated(f"{link.hello.master}: {kind} answers nothing")
-        asked = stream.waiting.popleft()
+        continued, asked = stream.sliced is not None, stream.sliced or stream.waiting.popleft()
+        stream.sliced = asked if message.decisions.more else None
         if kind == "welcome":
             if asked.WhichOneof("message") != "hello":
                 raise Violated("a welcome answers what is no hello")
@@ -112,7 +115,8 @@ class Conservation(Checker):
                 stream.waiting.popleft()
             return
         stream.replies = {reply.sequence: reply.error for reply in message.decisions.replies}
-        self._take(stream, asked)
+        if not continued:
+            self._take(stream, asked)
         if stream.replies:
             raise Violated(f"nothing asks for replies to {sorted(stream.replies)}")
         self._decided(link, stream, asked, message.decisions)

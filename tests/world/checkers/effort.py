@@ -54,8 +54,8 @@ class Effort:
         """Count in the block."""
         applying, restoring = Engine.apply_in_steps, Engine.restore_in_steps
 
-        def apply(engine: Engine, events: contract.Events) -> Any:  # noqa: ANN401 - Steps
-            steps = applying(engine, events)
+        def apply(engine: Engine, events: contract.Events, *arguments: Any) -> Any:  # noqa: ANN401
+            steps = applying(engine, events, *arguments)
             return self._counting(engine, steps, lambda: EVENT * len(events.events))
 
         def restore(engine: Engine, *arguments: Any) -> Any:  # noqa: ANN401 - likewise
@@ -74,14 +74,14 @@ class Effort:
         while True:
             profile.enable()
             try:
-                next(steps)
+                part = next(steps)
             except StopIteration as done:
                 profile.disable()
                 self._compare(engine, profile, engine.statistics.candidates - before, parts())
                 return done.value
             finally:
                 profile.disable()
-            yield
+            yield part
 
     def _compare(
         self, engine: Engine, profile: cProfile.Profile, candidates: int, parts: int

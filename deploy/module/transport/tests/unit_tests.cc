@@ -82,12 +82,12 @@ struct InStep {
 TEST_CASE("a snapshot is numbered after what it contains, and events after it") {
   Outbox outbox(10, 1000);
   outbox.open();
-  CHECK(outbox.push(event()) == 1);
-  CHECK(outbox.push(event()) == 2);
+  CHECK(outbox.push(event()).sequence == 1);
+  CHECK(outbox.push(event()).sequence == 2);
   v1::Snapshot snapshot;
   snapshot.set_time_ns(7);
   CHECK(outbox.put_snapshot(snapshot.SerializeAsString()) == 3);
-  CHECK(outbox.push(event()) == 4);
+  CHECK(outbox.push(event()).sequence == 4);
   outbox.flush();
   const v1::FromMaster first = parsed(outbox.take());
   CHECK(first.snapshot().sequence() == 3);
@@ -119,7 +119,7 @@ TEST_CASE("large and small turns arrive in order") {
   std::vector<std::uint64_t> expected;
   for (int turn = 0; turn < 200; ++turn) {
     for (int i = 0; i < turn % 7; ++i) {
-      expected.push_back(in_step.outbox.push(turn % 3 == 0 ? large.SerializeAsString() : event()));
+      expected.push_back(in_step.outbox.push(turn % 3 == 0 ? large.SerializeAsString() : event()).sequence);
     }
     in_step.outbox.flush();
   }
@@ -128,9 +128,60 @@ TEST_CASE("large and small turns arrive in order") {
   CHECK(in_step.outbox.level().events == 0);
 }
 
+TEST_CASE("a long turn leaves in slices, and only its last message ends the turn") {
+  InStep in_step;
+  Outbox& outbox = in_step.outbox;
+  outbox.push(event());
+  outbox.flush();
+  int released = 0;
+  std::vector<std::uint64_t> taken;
+  const auto take = [&](bool more) {
+    const v1::FromMaster message = parsed(outbox.take());
+    CHECK(message.events().more() == more);
+    for (const std::uint64_t sequence : sequences(message)) {
+      taken.push_back(sequence);
+    }
+  };
+  for (int number = 0; number < 500; ++number) {
+    if (outbox.push(event()).released) {
+      ++released;
+      take(true);
+    }
+  }
+  CHECK(released == 1);  // the last event of the turn stays, so that a message can end the turn
+  CHECK_FALSE(outbox.take());
+  outbox.push(event());  // releases the second slice
+  outbox.flush();
+  outbox.push(event());
+  outbox.flush();
+  take(false);
+  std::vector<std::uint64_t> all;
+  for (std::uint64_t sequence = 2; sequence <= 504; ++sequence) {
+    all.push_back(sequence);
+  }
+  CHECK(taken == all);
+  CHECK(outbox.level().events == 0);
+  CHECK(outbox.level().bytes == 0);
+}
+
+TEST_CASE("a snapshot within a long turn replaces its slices") {
+  InStep in_step;
+  Outbox& outbox = in_step.outbox;
+  for (int number = 0; number < 300; ++number) {
+    outbox.push(event());
+  }
+  outbox.put_snapshot("");
+  outbox.push(event());
+  outbox.flush();
+  CHECK(outbox.take()->is_snapshot);
+  const v1::FromMaster rest = parsed(outbox.take());
+  CHECK_FALSE(rest.events().more());
+  CHECK(rest.events().events_size() == 1);
+}
+
 TEST_CASE("without a stream events are numbered, and nothing is kept") {
   Outbox outbox(10, 1000);
-  CHECK(outbox.push(event()) == 1);
+  CHECK(outbox.push(event()).sequence == 1);
   outbox.flush();
   CHECK(outbox.level().events == 0);
   CHECK(outbox.put_snapshot("") == 0);
@@ -153,7 +204,7 @@ TEST_CASE("a queue that is full is dropped, and a snapshot wanted once") {
     const std::uint64_t snapshot = outbox.put_snapshot("");
     CHECK(outbox.latest_snapshot() == snapshot);
     CHECK(outbox.take()->is_snapshot);
-    CHECK(outbox.push(event()) == snapshot + 1);
+    CHECK(outbox.push(event()).sequence == snapshot + 1);
   };
   InStep few(3);
   overflow(few.outbox);
@@ -181,7 +232,10 @@ TEST_CASE("answers are taken apart as they are") {
   const Answer answer = transport::parse_answer(bytes);
   CHECK(answer.kind == Answer::Kind::kDecisions);
   CHECK(answer.applied_sequence == 300);
+  CHECK_FALSE(answer.more);
   CHECK(answer.message == message.decisions().SerializeAsString());
+  message.mutable_decisions()->set_more(true);
+  CHECK(transport::parse_answer(message.SerializeAsString()).more);
   message.mutable_snapshot_request()->set_reason("agent s1 is unknown");
   CHECK(transport::parse_answer(message.SerializeAsString()).reason == "agent s1 is unknown");
 }
