@@ -333,6 +333,53 @@ def test_decisions_from_before_the_latest_snapshot_are_withheld(programs: Progra
         assert kinds == ["hello", "snapshot", "events", "snapshot"]
 
 
+def test_slices_of_an_answer_reach_the_owner_and_only_the_last_answers(
+    programs: Programs,
+) -> None:
+    script = Scripted()
+    with peer(script) as second_peer, master(programs, second_peer.address) as driven:
+        driven.start().wait_for("snapshot")
+        script.say(decisions=contract.Decisions(applied_sequence=1))
+        driven.wait_until_synchronised()
+        last = driven.push(TICK)
+        wait_for(lambda: len(script.heard) == 3)
+        slices = [
+            contract.Decisions(applied_sequence=last, more=True, offers=[contract.Offers()]),
+            contract.Decisions(applied_sequence=last, more=True),
+        ]
+        for decisions in slices:
+            script.say(decisions=decisions)
+        driven.wait_for("decisions", 3)
+        assert driven.statistics()["unanswered"] == 1
+        script.say(decisions=contract.Decisions(applied_sequence=last))
+        driven.wait_for("decisions", 4)
+        assert driven.statistics()["unanswered"] == 0
+        assert driven.decisions[1:3] == slices
+        script.end()
+        driven.wait_for("disconnected")
+
+
+def test_events_of_a_long_turn_are_sent_before_its_end(programs: Programs) -> None:
+    script = Scripted()
+    with peer(script) as second_peer, master(programs, second_peer.address) as driven:
+        driven.start().wait_for("snapshot")
+        events = 600
+        driven.push(*[TICK] * events)
+        wait_for(
+            lambda: (
+                sum(len(message.events.events) for message in script.heard) == events
+                and not script.heard[-1].events.more
+            )
+        )
+        script.end()
+        driven.wait_for("disconnected")
+        received = [message.events for message in script.heard[2:]]
+        numbers = [event.sequence for part in received for event in part.events]
+        assert numbers == list(range(2, events + 2))
+        assert not received[-1].more
+        assert all(part.more for part in received[:-1])
+
+
 def test_events_before_a_snapshot_are_contained_in_the_snapshot(programs: Programs) -> None:
     script = Scripted()
     with peer(script) as second_peer, master(programs, second_peer.address) as driven:

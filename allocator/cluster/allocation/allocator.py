@@ -28,6 +28,9 @@ from allocator.cooperative import Cooperative, InParts
 _AGENTS_A_STEP = 50
 """Agents examined in one step. After a snapshot, the cycle must sum up each agent's free
 resources."""
+_SLICES = 8
+"""Approximate maximum number of slices of an answer. Each slice costs the master a message to each
+framework that has offers in the slice."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -62,6 +65,7 @@ class Allocator:
         yield from index.update_in_steps()
         limit = OutstandingOfferLimit(self._cluster, index)
         builder = OfferBuilder(self._cluster, limit, answer)
+        builder.slice_offers = max(builder.slice_offers, len(open_agents) // _SLICES)
         order = ClientOrder(self._ledger.clients, builder.sorters, index)
         quotas = self._ledger.quotas
         if quotas:

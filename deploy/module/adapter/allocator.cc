@@ -40,6 +40,8 @@ namespace {
 constexpr uint32_t kContractVersion = 4;
 // Longest wall-clock time that a call waits for the service in synchronous mode. After this time, the call continues.
 constexpr std::chrono::seconds kPatience(10);
+// Largest message of decisions, in bytes, whose objects are used again for the next message.
+constexpr std::size_t kReused = 1 << 20;
 
 // Returns wall-clock nanoseconds since the Unix epoch, also while libprocess's clock is paused.
 int64_t wall_clock() {
@@ -399,8 +401,8 @@ Future<Mirror::InverseStatuses> LongshareAllocator::getInverseOfferStatuses() {
 void LongshareAllocator::resources_recovered(const FrameworkID& framework, const SlaveID& agent, const Resources& resources,
                                              const Option<mesos::Filters>& filters, bool allocated) {
   const Lock lock(shared_->mutex);
-  v1::Event event = this->event();
-  v1::RecoverResources* call = event.mutable_recover_resources();
+  v1::RecoverResources* call = recovery_.mutable_recover_resources();
+  call->Clear();
   // The master may recover resources of an agent that was removed and added again under the same ID.
   if (!shared_->mirror.recover_resources(framework, agent, resources, allocated, call->mutable_resources())) {
     return;
@@ -409,9 +411,10 @@ void LongshareAllocator::resources_recovered(const FrameworkID& framework, const
   call->set_agent_id(agent.value());
   call->set_is_allocated(allocated);
   if (filters.isSome()) {
-    call->set_filters(filters->SerializePartialAsString());
+    filters->SerializePartialToString(call->mutable_filters());
   }
-  push(event);
+  recovery_.set_time_ns(now());
+  push(recovery_);
 }
 
 void LongshareAllocator::suppressOffers(const FrameworkID& id, const std::set<std::string>& roles) {
@@ -530,12 +533,12 @@ void LongshareAllocator::tell_unlisted(const FrameworkID& told) {
 }
 
 uint64_t LongshareAllocator::push(const v1::Event& event) {
-  const std::string bytes = event.SerializePartialAsString();
-  if (bytes.size() > kMostOfEvent) {
-    snapshot("an event of " + stringify(bytes.size()) + " bytes is too large");
+  event.SerializePartialToString(&serialised_);
+  if (serialised_.size() > kMostOfEvent) {
+    snapshot("an event of " + stringify(serialised_.size()) + " bytes is too large");
     return pushed_;
   }
-  pushed_ = api_->push(transport_, bytes.data(), bytes.size());
+  pushed_ = api_->push(transport_, serialised_.data(), serialised_.size());
   patience_.sent(pushed_, std::chrono::steady_clock::now());
   if (!flush_due_) {
     flush_due_ = true;
@@ -599,12 +602,14 @@ longshare_transport_owner LongshareAllocator::owner() {
     allocator->snapshot(reason);
   };
   owner.decisions = [](void* context, uint64_t applied, const void* bytes, size_t size) {
-    v1::Decisions decisions;
+    LongshareAllocator* allocator = static_cast<LongshareAllocator*>(context);
+    v1::Decisions large;
+    v1::Decisions& decisions = size > kReused ? large : allocator->decisions_;
     if (decisions.ParseFromArray(bytes, static_cast<int>(size))) {
       for (const v1::Refused& refused : decisions.refused()) {
         LOG(WARNING) << "Longshare: no offers to framework " << refused.framework_id() << ": " << refused.reason();
       }
-      static_cast<LongshareAllocator*>(context)->decide(applied, decisions);
+      allocator->decide(applied, decisions);
     } else {
       LOG(ERROR) << "Longshare: decisions that cannot be read";
     }
@@ -707,8 +712,8 @@ void LongshareAllocator::offer(const v1::Offers& offers, uint64_t applied) {
   FrameworkID framework;
   framework.set_value(offers.framework_id());
   hashmap<std::string, hashmap<SlaveID, Resources>> admitted;
+  SlaveID agent;
   for (const v1::Offer& offer : offers.offers()) {
-    SlaveID agent;
     agent.set_value(offer.agent_id());
     const Mirror::Admission admission = shared_->mirror.admit(framework, agent, offer, applied);
     if (admission.verdict == Mirror::Verdict::ADMITTED) {

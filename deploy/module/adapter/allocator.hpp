@@ -150,7 +150,11 @@ class LongshareAllocator : public VersionedAllocator {
   InverseOfferCallback inverse_offer_callback_;
   process::UPID turns_;  // actor that executes `flush`: the master's, or the pacer's if there is no master
 
+  v1::Decisions decisions_;  // the latest decisions, on the transport's thread; reused, so that its memory is
+
   // Protected by the mutex:
+  v1::Event recovery_;      // the latest RecoverResources, reused in the same way
+  std::string serialised_;  // the latest event
   bool flush_due_ = false;
   uint64_t pushed_ = 0;    // sequence number of the latest event or snapshot
   uint64_t snapshot_ = 0;  // sequence number of the latest snapshot; earlier decisions are void
