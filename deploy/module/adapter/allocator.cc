@@ -401,7 +401,8 @@ Future<Mirror::InverseStatuses> LongshareAllocator::getInverseOfferStatuses() {
 void LongshareAllocator::resources_recovered(const FrameworkID& framework, const SlaveID& agent, const Resources& resources,
                                              const Option<mesos::Filters>& filters, bool allocated) {
   const Lock lock(shared_->mutex);
-  v1::RecoverResources* call = recovery_.mutable_recover_resources();
+  v1::Event& event = recovery_;
+  v1::RecoverResources* call = event.mutable_recover_resources();
   call->Clear();
   // The master may recover resources of an agent that was removed and added again under the same ID.
   if (!shared_->mirror.recover_resources(framework, agent, resources, allocated, call->mutable_resources())) {
@@ -413,8 +414,8 @@ void LongshareAllocator::resources_recovered(const FrameworkID& framework, const
   if (filters.isSome()) {
     filters->SerializePartialToString(call->mutable_filters());
   }
-  recovery_.set_time_ns(now());
-  push(recovery_);
+  event.set_time_ns(now());
+  push(event);
 }
 
 void LongshareAllocator::suppressOffers(const FrameworkID& id, const std::set<std::string>& roles) {
