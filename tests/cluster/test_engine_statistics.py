@@ -1,5 +1,6 @@
 """The engine's statistics count each event once."""
 
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 
 import pytest
@@ -148,14 +149,14 @@ def test_an_observer_is_called_before_and_after_each_cycle() -> None:
         def before_run(self, engine: Engine) -> None:
             records.append(dict(engine.allocations()))
 
-        def after_run(self, _engine: Engine, decisions: contract.Decisions) -> None:
-            records.append([offer.framework_id for offer in decisions.offers])
+        def after_run(self, _engine: Engine, decisions: Sequence[contract.Decisions]) -> None:
+            records.append([[offer.framework_id for offer in part.offers] for part in decisions])
 
     master = BatchMaster()
     master.add_framework("f1", "a")
     master.engine.watch(Watching())
     master.add_agent("s1", "cpus:2;mem:64")
-    assert records == [{}, ["f1"]]
+    assert records == [{}, [["f1"]]]
 
 
 def test_an_agent_added_and_removed_in_one_message_causes_no_cycle() -> None:

@@ -713,12 +713,18 @@ void LongshareAllocator::offer(const v1::Offers& offers, uint64_t applied) {
   FrameworkID framework;
   framework.set_value(offers.framework_id());
   hashmap<std::string, hashmap<SlaveID, Resources>> admitted;
+  hashmap<SlaveID, Resources>* of_role = nullptr;  // the entry of `role` in `admitted`
+  const std::string* role = nullptr;
   SlaveID agent;
   for (const v1::Offer& offer : offers.offers()) {
     agent.set_value(offer.agent_id());
     const Mirror::Admission admission = shared_->mirror.admit(framework, agent, offer, applied);
     if (admission.verdict == Mirror::Verdict::ADMITTED) {
-      add(admission.resources->resources, &admitted[offer.role()][agent]);
+      if (role == nullptr || *role != offer.role()) {
+        role = &offer.role();
+        of_role = &admitted[*role];
+      }
+      add(admission.resources->resources, &(*of_role)[agent]);
     } else if (admission.verdict == Mirror::Verdict::REFUSED) {
       VLOG(1) << "Longshare: offer of agent " << offer.agent_id() << " to framework " << offers.framework_id()
               << " held back: " << admission.reason;

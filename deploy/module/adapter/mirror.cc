@@ -337,9 +337,14 @@ bool Mirror::recover_resources(const FrameworkID& framework, const SlaveID& agen
   }
   encode(resources, released);
   const std::shared_ptr<const OfferedResources> offered = parser_.find(*released);
-  const bool whole = offered != nullptr && identical(held->second, offered->resources);
-  if (whole || (offered != nullptr && held->second.contains(offered->resources))) {
-    set_used(found, framework, whole ? Resources() : held->second - offered->resources);
+  if (offered != nullptr && identical(held->second, offered->resources)) {
+    sums_.add_allocated(held->second, -1);
+    found->used.erase(held);
+    found->give_back(offered->non_shared);
+    return true;
+  }
+  if (offered != nullptr && held->second.contains(offered->resources)) {
+    set_used(found, framework, held->second - offered->resources);
     found->give_back(offered->non_shared);
     return true;
   }
@@ -461,9 +466,13 @@ Mirror::Admission Mirror::admit(const FrameworkID& framework_id, const SlaveID& 
   if (!available || !offered->total.contains(part.shared)) {
     return refused("the agent no longer has that free");
   }
-  Resources used = offered->used[framework_id];
-  add(part.resources, &used);
-  set_used(offered, framework_id, std::move(used));
+  Resources& held = offered->used[framework_id];
+  if (held.empty()) {
+    sums_.add_allocated(part.resources, +1);
+    held = part.resources;
+  } else {
+    set_used(offered, framework_id, held + part.resources);
+  }
   offered->take(part.non_shared);
   return Admission{Verdict::ADMITTED, "", parsed.get()};
 }

@@ -1,6 +1,6 @@
 """A service without ports, whose session, engine and event log are the real classes."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from pathlib import Path
 
 from allocator.cluster.settings import EngineSettings
@@ -63,7 +63,7 @@ class Site:
 
     async def serve(
         self, *messages: contract.Snapshot | contract.Events, version: int = VERSION
-    ) -> AsyncIterator[contract.ToMaster]:
+    ) -> AsyncGenerator[contract.ToMaster, None]:
         """Serve a master that sends messages in a version of the contract; yield answers."""
 
         async def requests() -> AsyncIterator[contract.FromMaster]:
