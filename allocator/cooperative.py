@@ -14,7 +14,7 @@ Part = TypeVar("Part")
 Cooperative: TypeAlias = Generator[None, None, T]
 """Work that may be interrupted at each `yield`. The generator's return value is the result."""
 InParts: TypeAlias = Generator[Part | None, None, T]
-"""Cooperative work that yields parts of its result, too; None only ends a step."""
+"""Cooperative work with partial results: a `yield` passes a part, or None to end a step."""
 
 
 def run_to_completion(work: Generator[object, None, T]) -> T:

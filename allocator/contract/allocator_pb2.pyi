@@ -21,8 +21,8 @@ uses the version of its `Hello`, and `Welcome` repeats that version.
   1  Mesos 1.8
   2  quota limits, offer constraints, allocated as distinct from offered resources, recovery
      timeout and factor (Mesos 1.9 to 1.11)
-  3  frameworks whose offer constraints exclude more agents than the master's side lists
-  4  answers and turns in several messages (`more`)
+  3  frameworks with unlisted exclusions of agents
+  4  answers and turns in slices (`more`)
 """
 
 from collections import abc as _abc
@@ -481,7 +481,7 @@ class Events(_message.Message):
     EVENTS_FIELD_NUMBER: _builtins.int
     MORE_FIELD_NUMBER: _builtins.int
     more: _builtins.bool
-    """version 4: the next Events continues this one, and the allocator allocates after its last event"""
+    """version 4: the next Events continues this one; no allocation cycle before it"""
     @_builtins.property
     def events(self) -> _containers.RepeatedCompositeFieldContainer[Global___Event]: ...
     def __init__(
@@ -1748,8 +1748,8 @@ class Decisions(_message.Message):
     waiting_for: _builtins.str
     """why a master that claims to lead must wait; else empty"""
     more: _builtins.bool
-    """Version 4: true if the allocator is still allocating, and sends more decisions with the same
-    `applied_sequence`. Only the last message answers the events. An answer to a Snapshot is one message.
+    """Version 4: more decisions with the same `applied_sequence` follow. Only the last message answers
+    the events. The answer to a Snapshot is one message.
     """
     @_builtins.property
     def offers(self) -> _containers.RepeatedCompositeFieldContainer[Global___Offers]:

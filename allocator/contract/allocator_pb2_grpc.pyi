@@ -21,8 +21,8 @@ uses the version of its `Hello`, and `Welcome` repeats that version.
   1  Mesos 1.8
   2  quota limits, offer constraints, allocated as distinct from offered resources, recovery
      timeout and factor (Mesos 1.9 to 1.11)
-  3  frameworks whose offer constraints exclude more agents than the master's side lists
-  4  answers and turns in several messages (`more`)
+  3  frameworks with unlisted exclusions of agents
+  4  answers and turns in slices (`more`)
 """
 
 from allocator.contract import allocator_pb2 as _allocator_pb2

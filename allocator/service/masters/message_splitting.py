@@ -44,29 +44,30 @@ def _split(message: contract.Events) -> Iterator[contract.FromMaster]:
     message continues this one, it also continues the last part.
     """
     events = message.events
-    attached = _attached_to_previous(events, more=message.more)
+    attached = _attached_to_previous(events, continued=message.more)
     first = 0
     while first < len(events):
         end = min(first + MAX_EVENTS_PER_PART, len(events))
         while end < len(events) and attached[end]:
             end += 1
-        more = message.more and end == len(events)
-        yield contract.FromMaster(events=contract.Events(events=events[first:end], more=more))
+        part = contract.Events(events=events[first:end])
+        part.more = message.more and end == len(events)
+        yield contract.FromMaster(events=part)
         first = end
 
 
-def _attached_to_previous(events: Sequence[contract.Event], *, more: bool) -> list[bool]:
+def _attached_to_previous(events: Sequence[contract.Event], *, continued: bool) -> list[bool]:
     """Return for each event whether it must not be separated from the event before it.
 
     The sequences that must stay together are listed in the module's docstring.
 
     Args:
         events: The events of a message.
-        more: Whether the next message continues this one, perhaps with a deciding call.
+        continued: Whether the next message continues this one, perhaps with a deciding call.
     """
     calls = [event.WhichOneof("call") for event in events]
     attached = [False] * len(events)
-    awaited, made_known = more, False
+    awaited, made_known = continued, False
     for number in range(len(events) - 1, 0, -1):
         awaited = calls[number] in _DECIDING_CALLS or (
             awaited and calls[number] in _RESCINDING_CALLS
