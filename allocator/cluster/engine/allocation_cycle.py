@@ -56,10 +56,10 @@ class AllocationCycle:
         Args:
             answer: Receives the decisions of the cycle.
         """
-        cluster = self._cluster
         try:
             yield from self._run(answer)
         except Exception as error:  # noqa: BLE001 - a crashed allocator offers nothing at all
+            cluster = self._cluster
             cluster.statistics.faults += 1
             cluster.divergence = f"an allocation cycle: {describe_error(error)}"
             answer.discard()

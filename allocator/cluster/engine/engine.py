@@ -196,7 +196,7 @@ class Engine(View):
         self._divergence = None
         self._requested_ns = min(self._requested_ns, snapshot.time_ns)
         self.statistics.snapshots += 1
-        self._answer = self._new_answer()
+        self._answer = Answer(self._sequence)  # without replies: the cluster is new
         for _ in self._cycle.decide(self._answer):  # an answer to a snapshot is not cut
             yield
         return self._answer.last
@@ -242,7 +242,10 @@ class Engine(View):
                     self._note_skipped(events.events[number:])
                     raise
                 self._skip(event, error)
-        self._answer = answer = self._new_answer(slice_offers)
+        self._answer = answer = Answer(self._sequence, slice_offers)
+        if self._cluster.replies:
+            answer.last.replies.extend(self._cluster.replies)
+            self._cluster.replies = []
         if not events.more:
             yield from self._cycle.decide(answer)
         if self._cluster.divergence is not None and self._may_request_snapshot():
@@ -469,14 +472,6 @@ class Engine(View):
         cluster.divergence = str(error)
         self._sequence = self._seen = event.sequence
         self.statistics.passed_over += 1
-
-    def _new_answer(self, slice_offers: int = 0) -> Answer:
-        """Return an answer to the last message, which contains all pending replies."""
-        answer, cluster = Answer(self._sequence, slice_offers), self._cluster
-        if cluster.replies:
-            answer.last.replies.extend(cluster.replies)
-            cluster.replies = []
-        return answer
 
 
 def _empty_cluster(
