@@ -56,6 +56,10 @@ SEPARATOR = "|"
 """Separates the columns of `OWN_COLUMNS`."""
 _HOLDING = {*RUNNING, "CONFIGURING", "RESIZING"}
 """States in which a job holds its resources, and has not ended."""
+_LEAVING_NODES = {"COMPLETING", "STAGE_OUT"}
+"""States of jobs that may be ending for good, or to be requeued."""
+_SHORTEST_LIMIT = 60.0
+"""Seconds of the shortest time limit."""
 _SUFFIXES = "*~#!%$@^-"
 """Characters that Slurm appends to a node's state, for example if the node does not respond."""
 _UNUSABLE = {"DOWN", "ERROR", "FUTURE"}
@@ -125,6 +129,12 @@ class Job:
     def pending(self) -> bool:
         """Whether the job waits to start."""
         return self.state in WAITING and self.state not in _HOLDING
+
+    @property
+    def completing(self) -> bool:
+        """Whether the job was requeued, and still leaves the nodes of its latest attempt. Until the
+        end, Slurm shows the former time of submission."""
+        return self.started is None and self.state in _LEAVING_NODES
 
     @property
     def suspended(self) -> bool:
@@ -229,7 +239,7 @@ class JobReader:
             try:
                 ran = _run_time(used)
                 if shown is None:
-                    shown = SeenJob(_job(rest, self._measure), ran)
+                    shown = SeenJob(_job(rest, ran, self._measure), ran)
                 elif shown.ran != ran:
                     shown = SeenJob(shown.job, ran)
             except ShapeError as error:
@@ -279,8 +289,13 @@ class JobReader:
         }
 
 
-def _job(row: str, measure: Callable[[str], Quantities]) -> Job:
+def _job(row: str, ran: float, measure: Callable[[str], Quantities]) -> Job:
     """Read a row without its first column.
+
+    Args:
+        row: The row.
+        ran: Seconds for which the job has run, from the first column.
+        measure: Converts trackable resources to quantities.
 
     Raises:
         ShapeError: A field has an unknown form.
@@ -305,9 +320,7 @@ def _job(row: str, measure: Callable[[str], Quantities]) -> Job:
     if holding and started is None:
         raise ShapeError(f"squeue, {where}: starttime is {fields['starttime']!r}, state {state}")
     submitted = _time(fields, "submittime", where)
-    if state == "COMPLETING" and ended is None:
-        # The job was requeued: Slurm shows the end of the attempt as the start of the next one.
-        submitted = submitted if started is None else started
+    if state in _LEAVING_NODES and _is_requeued(started, ended, ran):
         started, has_ended = None, False
     if has_ended and ended is None:
         raise ShapeError(f"squeue, {where}: endtime is {fields['endtime']!r}, state {state}")
@@ -338,6 +351,22 @@ def _job(row: str, measure: Callable[[str], Quantities]) -> Job:
         restarts=_whole(fields, "restartcnt", where),
         quantities=allocated,
     )
+
+
+def _is_requeued(started: float | None, ended: float | None, ran: float) -> bool:
+    """Return whether a job that leaves its nodes starts once more.
+
+    Slurm then shows no run time, and possible times of the next attempt: as its start the time of
+    the reading, and as its end the start plus the time limit; or neither.
+
+    Args:
+        started: The start that Slurm shows, in seconds since 1970.
+        ended: The end that Slurm shows.
+        ran: Seconds for which the job has run.
+    """
+    if started is None or ended is None:
+        return True
+    return not ran and ended - started >= _SHORTEST_LIMIT
 
 
 def _whole(fields: Mapping[str, str], name: str, where: str) -> int:

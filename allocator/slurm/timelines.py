@@ -165,7 +165,7 @@ class JobTimeline:
             if latest is not None and job.restarts == self.restarts:
                 reason = "a start that slurmctld forgot when it crashed"
                 corrections.append(Correction(self.number, latest.start, now, reason))
-            self.close(min(job.submitted, now))
+            self.close(now if job.completing else min(job.submitted, now))
             self.restarts = job.restarts
             return corrections
         attempt = self._attempt(job)
@@ -173,13 +173,13 @@ class JobTimeline:
             self.close(min(job.submitted, job.started))
             attempt = Attempt(job.started, [Step(job.started, job.quantities)], user=user)
             self.attempts.append(attempt)
-            self.restarts, self._current = job.restarts, attempt
             if job.resized:
                 reason = "the size before the latest change of size"
                 corrections.append(Correction(self.number, job.started, now, reason))
         elif attempt.start != job.started:  # the job began when its nodes were configured
             attempt.start = job.started
             attempt.sizes[0] = Step(job.started, attempt.sizes[0].quantities)
+        self.restarts, self._current = job.restarts, attempt
         corrections += self._resize(attempt, job, detail, now)
         corrections += self._suspend(attempt, job, detail)
         attempt.end = job.ended
@@ -208,7 +208,11 @@ class JobTimeline:
 
     def _attempt(self, job: Job) -> Attempt | None:
         """Return the known part of a job's present attempt; None if nothing is known."""
-        return self._current if job.restarts == self.restarts else None
+        if self._current is not None and job.restarts == self.restarts:
+            return self._current
+        # After a requeue, a job that is cancelled before its next start has its former attempt.
+        latest = self.attempts[-1] if self.attempts else None
+        return latest if latest is not None and latest.start == job.started else None
 
     def _resize(
         self, attempt: Attempt, job: Job, detail: JobDetail | None, now: float

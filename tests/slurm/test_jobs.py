@@ -85,10 +85,28 @@ def test_tasks_of_one_record_in_several_lines_are_one_job() -> None:
     assert (task.number, task.array, task.tasks) == (18, 13, "4")
 
 
-def test_a_requeued_job_that_completes_ended_at_the_start_that_slurm_shows() -> None:
-    line = changed(RUNNING, state="COMPLETING", endtime="NONE", starttime="1795707999")
+@pytest.mark.parametrize(
+    "times",
+    [
+        {"starttime": "1795707999", "endtime": "NONE"},
+        {"starttime": "1795707999", "endtime": "1795711599"},
+        {"starttime": "N/A", "endtime": "N/A"},
+    ],
+)
+def test_a_requeued_job_that_leaves_its_nodes_has_no_start(times: dict[str, str]) -> None:
+    """Rows of Slurm 22.05 without a time limit, with one, and with the begin time now."""
+    line = changed(RUNNING, timeused="0:00", state="COMPLETING", restartcnt="1", **times)
     (job,) = read(line)
-    assert (job.started, job.ended, job.submitted) == (None, None, 1795707999.0)
+    assert (job.started, job.ended, job.submitted) == (None, None, 1795707933.0)
+    assert job.completing
+    assert not job.pending
+
+
+def test_a_job_that_leaves_its_nodes_for_good_has_an_end() -> None:
+    ends = {"state": "COMPLETING", "restartcnt": "1"}
+    for used, end in (("0:00", "1795707933"), ("1:01", "1795707994")):
+        (job,) = read(changed(RUNNING, timeused=used, endtime=end, **ends))
+        assert (job.started, job.ended, job.completing) == (1795707933.0, float(end), False)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,82 @@
+"""With a real Slurm: each attempt of a requeued job counts once, from its start to its end."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from allocator.slurm.bridge import Bridge
+from frameworks.local_slurm.cluster import LocalSlurm
+from frameworks.local_slurm.configuration import NodeGroup, SlurmSettings
+from tests.slurm.real import ROOT, bridge_to, poll_until, reason_to_skip, recorded
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(reason_to_skip() is not None, reason=str(reason_to_skip())),
+]
+CORES = 4
+OPTIONS = (f"--ntasks={CORES}", "--nodes=1", "--mem=10", "--requeue", "--time=60")
+LEAVES_SLOWLY = "trap '' TERM\nwhile :; do sleep 1; done"
+"""A script that only ends after `KillWait`."""
+
+
+@pytest.fixture
+def slurm() -> Iterator[LocalSlurm]:
+    with TemporaryDirectory(prefix="longshare-requeue-") as folder:
+        Path(folder).chmod(0o755)  # other users run the epilog
+        epilog = Path(folder) / "epilog.sh"
+        epilog.write_text("#!/bin/sh\nsleep 2\n")
+        epilog.chmod(0o755)
+        overrides = {"Epilog": str(epilog), "KillWait": "4"}
+        settings = SlurmSettings(nodes=(NodeGroup("n", 6, CORES, 1000),), overrides=overrides)
+        with LocalSlurm(Path(folder) / "slurm", settings, ROOT) as running:
+            yield running
+
+
+def states(slurm: LocalSlurm) -> dict[int, str]:
+    rows = slurm.run("squeue", "--states=all", "--noheader", "--format=%A %T").splitlines()
+    return {int(job): state for job, state in map(str.split, rows)}
+
+
+def ends_of(bridge: Bridge, job: int) -> list[tuple[float, float | None]]:
+    """Return the start and the end of all attempts of a job."""
+    timelines = {key.number: line for key, line in bridge.state._timelines.items()}
+    return [(attempt.start, attempt.end) for attempt in timelines[job].attempts]
+
+
+def test_requeued_jobs_hold_nothing_until_their_next_start(slurm: LocalSlurm) -> None:
+    bridge = bridge_to(slurm, 600.0, time.time())
+    requeued, held, special, failed, cancelled, slow = jobs = [
+        slurm.submit(*OPTIONS, script="sleep 300" if place < 5 else LEAVES_SLOWLY)
+        for place in range(6)
+    ]
+    poll_until(bridge, lambda cycle: bridge.state.running == len(jobs), 60.0)
+    time.sleep(2.0)  # each attempt lasts a few seconds
+    node = slurm.run("squeue", f"--jobs={failed}", "--noheader", "--format=%N").strip()
+    slurm.run("scontrol", "requeue", f"{requeued},{cancelled},{slow}")
+    slurm.run("scontrol", "requeuehold", str(held))
+    slurm.run("scontrol", "requeuehold", "state=specialexit", str(special))
+    slurm.run("scontrol", "update", f"nodename={node}", "state=down", "reason=trial")
+    bridge.poll()
+    assert states(slurm)[slow] == "COMPLETING"
+    assert not bridge.state.running
+    assert not bridge.state.present().standing(("games",)).allocation
+    slurm.run("scancel", str(cancelled))
+    slurm.run("scontrol", "update", f"jobid={slow}", "starttime=now")  # squeue: N/A as the start
+    while "COMPLETING" in states(slurm).values():
+        bridge.poll()
+        time.sleep(0.5)
+    slurm.run("scontrol", "update", f"jobid={slow}", "starttime=now")
+    poll_until(bridge, lambda cycle: states(slurm)[slow] == "RUNNING", 60.0)
+    cycle = bridge.poll()
+    assert cycle.tree.standing(("games",)).allocation.to_doubles()["cpus"] == CORES
+    first, second = ends_of(bridge, slow)
+    assert second[1] is None
+    attempts = [*(ends_of(bridge, job) for job in jobs[:-1]), [first]]
+    ends = sorted((end or 0.0) for times in attempts for _, end in times if end)
+    truth = sorted(record.end for record in recorded(slurm.jobcomp))
+    assert [len(times) for times in attempts] == [1] * len(jobs)
+    assert ends == pytest.approx(truth, abs=3.0)
+    assert not bridge.state.findings.corrections
