@@ -233,7 +233,9 @@ class Bridge:
         jobs = self._reader.read(self.client.jobs())
         asked = state.needs_details(now, jobs)
         asked, postponed = asked[:_MOST_DETAILS], asked[_MOST_DETAILS:]
-        details = read_details(self.client.details(asked), self.rejected)
+        names = {job.number: job.single for job, _ in jobs} if asked else {}
+        texts = self.client.details({number: names[number] for number in asked})
+        details = read_details(texts, self.rejected)
         away = now - state.observed > history.min_job_age
         records: list[Record] = []
         complete = True

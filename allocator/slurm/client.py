@@ -78,10 +78,13 @@ class SlurmClient:
         )
         return printed.replace(separator, COLUMN_END)
 
-    def details(self, jobs: Sequence[int]) -> dict[int, str]:
-        """Return the details of each job, for `read_details`. One command reads all jobs.
+    def details(self, jobs: Mapping[int, str]) -> dict[int, str]:
+        """Return the details of each job by job id, for `read_details`. One command reads all jobs.
 
         Jobs that Slurm has forgotten meanwhile are left out.
+
+        Args:
+            jobs: Names of single records (`Job.single`) by job id.
 
         Raises:
             CommandError: The controller does not answer.
@@ -90,7 +93,7 @@ class SlurmClient:
         if not jobs:
             return {}
         separator = _random_separator()
-        asked = [f"show job {job}\nshow hostnames {separator}\n" for job in jobs]
+        asked = [f"show job {name}\nshow hostnames {separator}\n" for name in jobs.values()]
         ended = self._start(("scontrol", "--oneliner"), "".join(asked), {}, self.timeout)
         messages = _messages(ended.stderr)
         for failure in _failures(messages):

@@ -132,9 +132,19 @@ class Job:
 
     @property
     def completing(self) -> bool:
-        """Whether the job was requeued, and still leaves the nodes of its latest attempt. Until the
-        end, Slurm shows the former time of submission."""
+        """Whether the job was requeued, and still leaves the nodes of its latest attempt.
+
+        Meanwhile, Slurm shows the former time of submission.
+        """
         return self.started is None and self.state in _LEAVING_NODES
+
+    @property
+    def single(self) -> str:
+        """The name by which `scontrol show job` prints this record alone.
+
+        By the id of an array or a heterogeneous job, it prints several records.
+        """
+        return f"{self.number}+0" if self.heterogeneous == self.number else self.target
 
     @property
     def suspended(self) -> bool:
@@ -176,6 +186,8 @@ class ClusterNode:
         return self.state not in _WITHOUT_JOBS or not self.flags & _LEAVING
 
 
+_RECORD = re.compile(r"^JobId=\d+ ", re.MULTILINE)
+"""The beginning of a record of `scontrol show job`."""
 _DETAILS = re.compile(
     r"(?:\sResizeTime=(\d+))?\sStartTime=\S+(?:\s(?!StartTime=)\w+=\S*)*?"
     r"\sSuspendTime=(\S+) SecsPreSuspend=(-?\d+)"
@@ -430,11 +442,11 @@ def read_details(
 ) -> dict[int, JobDetail]:
     """Read the output of `scontrol --oneliner show job`, with times in seconds since 1970.
 
-    A job's name or folder may repeat Slurm's fields. If the fields occur with different values, the
-    details are unknown.
+    A job's name or folder may repeat Slurm's fields, or begin a line as a record does. If there are
+    several records or different values, the details are unknown.
 
     Args:
-        texts: The output for each job. For an array, it has all tasks.
+        texts: The output for each job by job id: a single record.
         rejected: Counts jobs whose details are ambiguous.
 
     Returns:
@@ -446,20 +458,18 @@ def read_details(
     details = {}
     for number_of_job, text in texts.items():
         where = f"scontrol show job {number_of_job}"
-        records = re.split(r"(?:^|\n)(?=JobId=\d+ )", text)
-        own = [record for record in records if record.startswith(f"JobId={number_of_job} ")]
-        values = {value for record in own for value in _DETAILS.findall(record)}
-        if len(own) == len(values) == 1:
+        values = set(_DETAILS.findall(text))
+        if not values:
+            raise ShapeError(f"{where}: the field SuspendTime or SecsPreSuspend is missing")
+        if len(values) == len(_RECORD.findall(text)) == 1:
             resized, suspended, ran_before = values.pop()
             details[number_of_job] = JobDetail(
                 _moment(suspended, "SuspendTime", where),
                 float(ran_before),
                 _moment(resized, "ResizeTime", where),
             )
-        elif _DETAILS.search(text) is None:
-            raise ShapeError(f"{where}: the field SuspendTime or SecsPreSuspend is missing")
         elif rejected is not None:
-            error = ShapeError(f"{where}: the field SuspendTime has several values")
+            error = ShapeError(f"{where}: the field JobId or SuspendTime has several values")
             rejected.add("scontrol", error)
     return details
 

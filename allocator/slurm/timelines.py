@@ -14,6 +14,10 @@ _ROUNDING = 2.0
 """Seconds. Slurm rounds times to whole seconds, so durations that differ by less may be equal."""
 
 
+_CLOCKS = 60.0
+"""Seconds by which the clock of slurmctld may be ahead."""
+
+
 class Step(NamedTuple):
     """From a time on, a job holds these resources."""
 
@@ -79,6 +83,12 @@ class Attempt:
             yield Step(time, _without_cores(size) if suspended else size)
         if self.end is not None:
             yield Step(self.end, NOTHING)
+
+
+def _possible(detail: JobDetail, start: float, now: float) -> bool:
+    """Return whether the times of changes lie between the start of an attempt and the present."""
+    times = (detail.suspended, detail.resized)
+    return all(time is None or start <= time <= now + _CLOCKS for time in times)
 
 
 def _without_cores(quantities: Quantities) -> Quantities:
@@ -180,6 +190,8 @@ class JobTimeline:
             attempt.start = job.started
             attempt.sizes[0] = Step(job.started, attempt.sizes[0].quantities)
         self.restarts, self._current = job.restarts, attempt
+        if detail is not None and not _possible(detail, job.started, now):
+            detail = None
         corrections += self._resize(attempt, job, detail, now)
         corrections += self._suspend(attempt, job, detail)
         attempt.end = job.ended

@@ -181,6 +181,18 @@ def test_details_are_exact_or_unknown_whatever_a_job_is_called(
     assert details == ({3: known} if rejected.counts["scontrol"] else {3: known, 4: known})
 
 
+@given(TEXTS, TEXTS)
+def test_no_line_break_in_a_job_name_forges_the_time_of_a_change(before: str, after: str) -> None:
+    text = (
+        f"JobId=4 JobName=x{before}ResizeTime=9 StartTime=1 SuspendTime=4000000000 "
+        f"SecsPreSuspend=0\nJobId=99 {after} UserId=games(5) JobState=RUNNING StartTime=10 "
+        "EndTime=99 Deadline=N/A SuspendTime=None SecsPreSuspend=0 LastSchedEval=1\n"
+    )
+    rejected = RejectedRecords()
+    assert not read_details({4: text}, rejected)
+    assert rejected.counts == {"scontrol": 1}
+
+
 @given(TEXTS)
 def test_no_account_of_sacctmgr_changes_other_accounts(account: str) -> None:
     assume(account.strip(" ") and account not in {"root", "phys"})
@@ -252,7 +264,8 @@ ACCOUNTS = (
 )  # fmt: skip
 """Accounts of jobs of a core each."""
 FORGED = "x StartTime=1970-01-01T00:00:01 SuspendTime=7 SecsPreSuspend=8 JobId=7 UserId=news(9)"
-NAMES = ("\udcff", "a\nb", FORGED)
+LONG_SUSPENDED = "x ResizeTime=9 StartTime=1 SuspendTime=4000000000 SecsPreSuspend=0\nJobId=99 y"
+NAMES = ("\udcff", "a\nb", FORGED, LONG_SUSPENDED)
 """Names of shrinking jobs."""
 needs_slurm = pytest.mark.skipif(
     reason_to_skip(accounting=True) is not None, reason=str(reason_to_skip(accounting=True))
@@ -321,13 +334,13 @@ def test_a_real_slurm_is_read_whatever_its_users_write(folder: Path) -> None:
         for job in jobs[-len(NAMES) :]:
             slurm.run("scontrol", "update", f"jobid={job}", "numnodes=1")
         client = CountedClient(slurm.environment)
-        details = client.details([*jobs, 999_999])
+        details = client.details({job: str(job) for job in (*jobs, 999_999)})
         assert client.commands == 1
         assert all(f"JobId={job} " in text for job, text in details.items())
         assert sorted(details) == sorted(jobs), "without the job that Slurm does not know"
         cores["games"] -= len(NAMES)
         poll_until(bridge, lambda cycle: held(cycle) == cores, 60.0)
-        assert bridge.rejected.counts == {"scontrol": 1}
+        assert bridge.rejected.counts == {"scontrol": 2}
         odd = folder / "a UserId=news(9) StartTime=1970-01-01T00:00:01 ProcCnt=16"
         odd.mkdir(mode=0o777)
         slurm.submit("--mem=10", f"--chdir={odd}", user="games", script="true")
@@ -335,9 +348,9 @@ def test_a_real_slurm_is_read_whatever_its_users_write(folder: Path) -> None:
         slurm.run("scancel", *map(str, jobs))
         wait_until_forgotten(slurm)
         cycle = bridge.poll()
-        # The odd folder; and the forged name, for each size of its job. Slurm 22.05 cuts off the
-        # record with the long account, and its line break.
-        assert bridge.rejected.counts["jobcomp"] in {3, 4}
+        # The odd folder; and the forged names, for each size of their jobs. Slurm 22.05 cuts off
+        # the record with the long account, and its line break.
+        assert bridge.rejected.counts["jobcomp"] in {5, 6}
         assert ("late", "mail") in cycle.tree
         assert "news" not in held(cycle)
         assert not any(held(cycle).values())

@@ -18,6 +18,7 @@ from allocator.slurm.jobs import (
 from allocator.slurm.order import can_start
 from allocator.slurm.reasons import group_of
 from allocator.slurm.rows import COLUMN_END, ShapeError
+from allocator.slurm.timelines import JobTimeline
 
 COLUMNS = (*OWN_COLUMNS, *TEXT_COLUMNS)
 PENDING = (
@@ -178,6 +179,26 @@ def test_details_have_times_of_suspensions_and_changes_of_size() -> None:
     assert details[4] == JobDetail(None, 0.0, None)
     with pytest.raises(ShapeError, match="job 5: the field SuspendTime or SecsPreSuspend is miss"):
         read_details({5: "JobId=5 StartTime=1 SecsPreSuspend=0"})
+
+
+def test_a_job_is_named_so_that_its_record_is_printed_alone() -> None:
+    (task,) = read(changed(RUNNING, jobid="100", arrayjobid="100", arraytaskid="4"))
+    (leader,) = read(changed(RUNNING, hetjobid="4"))
+    (component,) = read(changed(RUNNING, jobid="5", arrayjobid="5", hetjobid="4"))
+    assert [job.single for job in (task, leader, component)] == ["100_4", "4+0", "5"]
+
+
+@pytest.mark.parametrize("detail", [JobDetail(9e9, 0.0, None), JobDetail(None, 0.0, 1.0)])
+def test_impossible_times_of_changes_are_unknown(detail: JobDetail) -> None:
+    timeline = JobTimeline(4)
+    (running,) = read(RUNNING)
+    now = 1795708000.0
+    timeline.update(running, ("man",), None, now)
+    (smaller,) = read(changed(RUNNING, state="SUSPENDED", resizetime="INVALID", tres_alloc="cpu=0"))
+    timeline.update(smaller, ("man",), detail, now + 9.0)
+    (attempt,) = timeline.attempts
+    assert not attempt.pauses
+    assert [step.time for step in attempt.sizes] == [running.started, now + 9.0]
 
 
 def test_a_node_has_resources_partitions_and_the_time_of_its_reason() -> None:

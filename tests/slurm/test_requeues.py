@@ -46,13 +46,32 @@ def ends_of(bridge: Bridge, job: int) -> list[tuple[float, float | None]]:
     return [(attempt.start, attempt.end) for attempt in timelines[job].attempts]
 
 
+def test_a_suspended_task_and_a_component_are_read_alone(slurm: LocalSlurm) -> None:
+    bridge = bridge_to(slurm, 600.0, time.time())
+    small = ("--nodes=1", "--ntasks=1", "--mem=10")
+    array = slurm.submit(*small, "--array=1-2", script="sleep 300")
+    components = slurm.submit(*small, ":", *small, script="sleep 300")
+    poll_until(bridge, lambda _: bridge.state.running == 4, 60.0)
+    suspended = (f"{array}_1", f"{array}_2", str(components))
+    for name in suspended:
+        slurm.run("scontrol", "suspend", name)
+    cycle = bridge.poll()
+    assert cycle.tree.standing(("games",)).allocation.to_doubles()["mem"] == 40.0
+    assert "cpus" not in cycle.tree.standing(("games",)).allocation
+    for name in suspended:
+        slurm.run("scontrol", "resume", name)
+    cycle = bridge.poll()
+    assert cycle.tree.standing(("games",)).allocation.to_doubles()["cpus"] == 4.0
+    assert not bridge.rejected.counts
+
+
 def test_requeued_jobs_hold_nothing_until_their_next_start(slurm: LocalSlurm) -> None:
     bridge = bridge_to(slurm, 600.0, time.time())
     requeued, held, special, failed, cancelled, slow = jobs = [
         slurm.submit(*OPTIONS, script="sleep 300" if place < 5 else LEAVES_SLOWLY)
         for place in range(6)
     ]
-    poll_until(bridge, lambda cycle: bridge.state.running == len(jobs), 60.0)
+    poll_until(bridge, lambda _: bridge.state.running == len(jobs), 60.0)
     time.sleep(2.0)  # each attempt lasts a few seconds
     node = slurm.run("squeue", f"--jobs={failed}", "--noheader", "--format=%N").strip()
     slurm.run("scontrol", "requeue", f"{requeued},{cancelled},{slow}")
@@ -69,7 +88,7 @@ def test_requeued_jobs_hold_nothing_until_their_next_start(slurm: LocalSlurm) ->
         bridge.poll()
         time.sleep(0.5)
     slurm.run("scontrol", "update", f"jobid={slow}", "starttime=now")
-    poll_until(bridge, lambda cycle: states(slurm)[slow] == "RUNNING", 60.0)
+    poll_until(bridge, lambda _: states(slurm)[slow] == "RUNNING", 60.0)
     cycle = bridge.poll()
     assert cycle.tree.standing(("games",)).allocation.to_doubles()["cpus"] == CORES
     first, second = ends_of(bridge, slow)
