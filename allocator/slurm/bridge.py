@@ -5,7 +5,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from threading import Thread
 from typing import NamedTuple
@@ -44,6 +44,10 @@ _FEWEST_AHEAD = 100
 """Minimum number of jobs in the order of each group, if so many are pending."""
 _MOST_DETAILS = 200
 """Maximum number of jobs whose suspensions and changes of size one reading asks for."""
+_BATCH = 100
+"""Number of site factors that one command sets."""
+_WRITE_FOR = 2.0
+"""Seconds after which a reading sends no further command with site factors."""
 _CONTESTED_FOR = 600.0
 """Seconds for which each user has places of its own, after a ready job without a place started."""
 _STARTS_AHEAD = 3
@@ -460,18 +464,40 @@ class Bridge:
     def _write(self, cycle: Cycle) -> Cycle:
         """Plan the site factors of a cycle, and set them unless this is a dry run."""
         wanted = [placed.target for placed in cycle.order.placed]
-        plan = plan_factors(wanted, self._factors, self.settings.updates)
+        plan = plan_factors(wanted, self._factors, self.settings.updates, self._owner())
         started = self._running[: max(self.settings.updates - len(plan.updates), 0)]
         resets = [FactorUpdate(target, NO_FACTOR) for target in started]
         cycle.updates = plan.updates + resets
         cycle.postponed, cycle.foreign = plan.postponed, plan.foreign
         if not self.settings.dry_run:
-            cycle.failures = self.client.set_factors(cycle.updates)
-            if not cycle.failures:
-                self._factors.update(plan.updates)
-                for target in started:
-                    del self._begun[target]
+            self._send(cycle)
         return cycle
+
+    def _owner(self) -> Callable[[str], str]:
+        """Return a function that returns the system user of a pending job."""
+
+        @cache
+        def users() -> dict[str, str]:  # only plans with too many updates need them
+            return {str(job.array): job.user for job, _ in self.state.pending}
+
+        return lambda target: users().get(target.partition("_")[0], "")
+
+    def _send(self, cycle: Cycle) -> None:
+        """Set the site factors of a cycle, as many as the time allows."""
+        updates, cycle.updates = cycle.updates, []
+        deadline = time.monotonic() + _WRITE_FOR
+        for first in range(0, len(updates), _BATCH):
+            if first and time.monotonic() >= deadline:
+                break
+            batch = updates[first : first + _BATCH]
+            failures = self.client.set_factors(batch)
+            cycle.updates += batch
+            cycle.failures += failures
+            if not failures:
+                for target, factor in batch:
+                    if self._begun.pop(target, None) is None:
+                        self._factors[target] = factor
+        cycle.postponed += len(updates) - len(cycle.updates)
 
 
 def _in_thread(command: Callable[[], str]) -> Future[str]:

@@ -1,7 +1,8 @@
 """Site factors: the numbers that make Slurm follow an order, and the fewest changes of them."""
 
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 _UNIT = 1009
@@ -46,17 +47,24 @@ def is_ours(factor: int) -> bool:
     return remainder == _MARK and _LOWEST <= level <= _HIGHEST
 
 
-def plan_factors(order: Sequence[str], current: Mapping[str, int], limit: int) -> FactorPlan:
+def plan_factors(
+    order: Sequence[str],
+    current: Mapping[str, int],
+    limit: int,
+    owner: Callable[[str], str] = str,
+) -> FactorPlan:
     """Return the fewest changes of site factors after which jobs have decreasing factors in order.
 
     A job that is not in the order loses its factor, if Longshare has set it, and if the job would
     otherwise pass a job of the order. A change is as important as the first place in the order that
-    would otherwise be wrong.
+    would otherwise be wrong. If there are too many changes, those of one user take at most half of
+    the limit, unless other users have too few.
 
     Args:
         order: Jobs, the first first.
         current: Present site factors, other than 0, by job.
         limit: Maximum number of updates.
+        owner: Returns the user of a job. By default, each job has a user of its own.
     """
     foreign = [job for job, factor in current.items() if factor and not is_ours(factor)]
     skipped = set(foreign)
@@ -78,7 +86,22 @@ def plan_factors(order: Sequence[str], current: Mapping[str, int], limit: int) -
                 importance.append((first_wrong, FactorUpdate(job, NO_FACTOR)))
     importance.sort(key=lambda entry: entry[0])
     updates = [update for _, update in importance]
+    if len(updates) > limit:
+        updates = _shared(updates, (limit + 1) // 2, owner)
     return FactorPlan(updates[:limit], max(len(updates) - limit, 0), foreign)
+
+
+def _shared(
+    updates: Iterable[FactorUpdate], most: int, owner: Callable[[str], str]
+) -> list[FactorUpdate]:
+    """Return updates, the most important first, with those beyond a user's maximum at the end."""
+    first, later = [], []
+    counts = Counter[str]()
+    for update in updates:
+        user = owner(update.target)
+        counts[user] += 1
+        (first if counts[user] <= most else later).append(update)
+    return first + later
 
 
 def _place_of(level: int | None, rising: list[tuple[int, int]], count: int) -> int:

@@ -80,6 +80,11 @@ class _Waiting(NamedTuple):
     users: int = 1
     """Number of users of a heterogeneous job. Each has an entry for its own components."""
 
+    @property
+    def size(self) -> int:
+        """The number of places: one for each component, because each gets a site factor."""
+        return 1 + len(self.later_components)
+
     def placed(self) -> list[PlacedJob]:
         """Return the job, or all of the user's components, with their targets."""
         later = [PlacedJob(job.target, job, self.user) for job in self.later_components]
@@ -87,7 +92,8 @@ class _Waiting(NamedTuple):
 
 
 _Numbers: TypeAlias = tuple[int, ...]
-"""For each scope of a job: its number among its user's jobs of the scope, from 1."""
+"""For each scope of a job: the number of its first place among its user's places of the scope, from
+1."""
 _PlacedEntry: TypeAlias = tuple[Position, _Waiting, _Numbers]
 """A pending job, with the position of a node of the tree at the job's turn."""
 
@@ -169,7 +175,7 @@ def _few_not_ready(turns: Iterable[_PlacedEntry]) -> Iterator[_PlacedEntry]:
     for turn in turns:
         waiting = turn[1]
         if not waiting.ready and numbers[waiting.user] < _MOST_NOT_READY:
-            numbers[waiting.user] += 1
+            numbers[waiting.user] += waiting.size
             yield turn
 
 
@@ -222,15 +228,16 @@ class _Places:
                 return True
         return False
 
-    def take(self, scopes: Sequence[Scope], numbers: _Numbers) -> None:
-        """Count a job of the order."""
+    def take(self, scopes: Sequence[Scope], numbers: _Numbers, size: int) -> None:
+        """Count the places of a job of the order."""
         quotas = self._quotas
         for scope, number in zip(scopes, numbers, strict=True):
             taken = self._taken.setdefault(scope, [0] * len(quotas))
-            last = 0
-            while last + 1 < len(quotas) and number <= quotas[last + 1]:
-                last += 1
-            taken[last] += 1
+            for place in range(number, number + size):
+                last = 0
+                while last + 1 < len(quotas) and place <= quotas[last + 1]:
+                    last += 1
+                taken[last] += 1
             level = self._levels.get(scope, 0)
             if level + 1 < len(quotas) and sum(taken[level + 1 :]) >= self._ahead:
                 self._levels[scope] = level + 1
@@ -269,7 +276,7 @@ class _Merge:
             _, waiting, numbers = turn
             if places.include(waiting.scopes, numbers):
                 yield turn
-                places.take(waiting.scopes, numbers)
+                places.take(waiting.scopes, numbers, waiting.size)
 
     def _turns(
         self, level: Mapping[UserPath, list[_Sequence]]
@@ -341,11 +348,14 @@ def _sequences(queue: list[_Waiting]) -> list[_Sequence]:
 
 def _numbered(queue: Iterable[_Waiting]) -> Iterator[tuple[_Waiting, _Numbers]]:
     """Yield the jobs of a user with their numbers in each of their scopes."""
-    numbers: dict[Scope, int] = {}
+    places: dict[Scope, int] = {}
+    """Number of places before the next job."""
     for waiting in queue:
-        for scope in waiting.scopes:
-            numbers[scope] = numbers.get(scope, 0) + 1
-        yield waiting, tuple([numbers[scope] for scope in waiting.scopes])
+        numbers = tuple([places.get(scope, 0) + 1 for scope in waiting.scopes])
+        size = waiting.size
+        for scope, number in zip(waiting.scopes, numbers, strict=True):
+            places[scope] = number + size - 1
+        yield waiting, numbers
 
 
 def _merged(

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import replace
 
 import pytest
 
@@ -179,3 +180,40 @@ def test_jobs_of_too_many_unknown_accounts_are_counted_as_passed_over() -> None:
     cycle = poll(bridge, slurm)
     assert cycle.order.passed_over == {"UnknownAccount": 30}
     assert cycle.passed_over["other"] == 30
+
+
+def test_the_changes_of_one_user_leave_half_of_the_updates_to_other_users() -> None:
+    """A user with the first places changes the order of its jobs before each reading."""
+    slurm = WrittenSlurm()
+    bridge = bridge_to(slurm)
+    bridge.settings = replace(bridge.settings, updates=20)
+    slurm.submit(1, "man", 900)
+    slurm.start(1)
+    for number in range(2, 102):
+        slurm.submit(number, "games")
+    for number in range(200, 230):
+        slurm.submit(number, "man")
+    poll(bridge, slurm, 21)
+    for place in range(1, 6):
+        slurm.submit(300 + place, "news", 10)
+        for number in range(2, 102):
+            slurm.written[number]["nice"] = str(number * (-1) ** place + 200)
+        cycle = poll(bridge, slurm)
+        assert (len(cycle.updates), cycle.postponed > 0) == (20, True)
+        assert is_ours(slurm.factors.get(str(300 + place), 0))
+
+
+def test_a_reading_sends_no_further_updates_after_some_seconds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    slurm = WrittenSlurm()
+    bridge = bridge_to(slurm)
+    seconds = iter(range(1000))
+    monkeypatch.setattr("allocator.slurm.bridge.time.monotonic", lambda: float(next(seconds)))
+    for number in range(1, 1001):
+        slurm.submit(number, f"user{number % 3}", partition=f"p{number % 10}")
+    cycle = poll(bridge, slurm)
+    assert (len(cycle.updates), cycle.postponed) == (200, 800)
+    assert sum(map(is_ours, slurm.factors.values())) == 200
+    cycle = poll(bridge, slurm)
+    assert (len(cycle.updates), cycle.postponed) == (200, 600)

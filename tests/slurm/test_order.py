@@ -120,6 +120,19 @@ def test_a_heterogeneous_job_takes_one_turn_for_all_components() -> None:
     assert placed.index("30") > placed.index("17"), "a has had 62 cores, b only 60"
 
 
+def test_each_component_of_a_heterogeneous_job_takes_a_place() -> None:
+    jobs = [
+        job(leader + number, "a", heterogeneous=leader)
+        for leader in range(100, 1100, 100)
+        for number in range(30)
+    ]
+    order = ordered(tree({("a",): "cpus:0"}), jobs, ahead=100)
+    assert len(order.placed) == 120, "100 places, in whole jobs"
+    waiting = [replace(component, reason="Licenses") for component in jobs]
+    order = ordered(tree({("a",): "cpus:0"}), waiting, ahead=100)
+    assert len(order.placed) == 30, "the first 20 that wait for licenses, in whole jobs"
+
+
 def test_each_component_of_a_heterogeneous_job_takes_a_turn_of_its_own_user() -> None:
     shares = tree({("lab",): "", ("phys",): "", ("chem",): ""})
     jobs = []
