@@ -232,6 +232,7 @@ class Bridge:
         associations = self._read_associations(now, history)
         if nodes_due:
             nodes = read_nodes(self.client.nodes())
+            self._reader.set_nodes(nodes)
             if self._task_shares is not None and self._task_shares.set_nodes(nodes):
                 self._reader.forget()
         jobs = self._reader.read(self.client.jobs())

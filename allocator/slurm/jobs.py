@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC
 from functools import lru_cache
+from math import ceil
 from typing import NamedTuple
 
 from allocator.fairness.quantities import Quantities
@@ -46,11 +47,13 @@ OWN_COLUMNS = (
     "endtime",
     "resizetime",
     "restartcnt",
+    "mincpus",
+    "oversubscribe",
     "tres-alloc",
 )
 """Columns of `squeue --Format` without texts from users. The run time comes first, because it
 changes with each second."""
-TEXT_COLUMNS = ("username", "account", "partition", "qos", "reason")
+TEXT_COLUMNS = ("username", "account", "partition", "qos", "reason", "cpus-per-tres")
 """Columns of `squeue --Format` that may contain any character. They follow `OWN_COLUMNS`."""
 SEPARATOR = "|"
 """Separates the columns of `OWN_COLUMNS`."""
@@ -112,7 +115,7 @@ class Job:
     restarts: int
     """Number of earlier attempts that were requeued."""
     quantities: Quantities
-    """Allocated resources; of a pending job, the requested resources of one task."""
+    """Allocated resources; of a pending job, the resources that one task will get at least."""
     key: JobKey = field(init=False, repr=False, compare=False)
     """Computed once, because each reading looks up all jobs."""
     target: str = field(init=False, repr=False, compare=False)
@@ -196,6 +199,15 @@ _DETAILS = re.compile(
 reaches from the name or the account to Slurm's SuspendTime."""
 
 
+class NodeSize(NamedTuple):
+    """What a job that gets whole nodes of a partition holds on each node."""
+
+    cpus: int
+    """The mean number of CPUs of the partition's nodes, rounded up."""
+    gpus: int
+    """The smallest number of GPUs of the partition's nodes."""
+
+
 class SeenJob(NamedTuple):
     """A job, and the seconds for which it has run in the present attempt."""
 
@@ -222,9 +234,28 @@ class JobReader:
         self._measure = quantities if measure is None else measure
         self._rejected = RejectedRecords() if rejected is None else rejected
         self._jobs: dict[str, SeenJob] = {}
+        self._sizes: dict[str, NodeSize] = {}
+        """The nodes of each partition."""
+
+    def set_nodes(self, nodes: Iterable["ClusterNode"]) -> None:
+        """Replace the nodes of the cluster, for pending jobs that will get whole nodes."""
+        members: dict[str, list[dict[str, float]]] = {}
+        for node in nodes:
+            for partition in node.partitions:
+                members.setdefault(partition, []).append(node.quantities.to_doubles())
+        sizes = {
+            partition: NodeSize(
+                ceil(sum(amounts.get("cpus", 0.0) for amounts in group) / len(group)),
+                int(min(amounts.get("gpus", 0.0) for amounts in group)),
+            )
+            for partition, group in members.items()
+        }
+        if sizes != self._sizes:
+            self._sizes = sizes
+            self.forget()
 
     def forget(self) -> None:
-        """Forget all rows, because `measure` has other results now."""
+        """Forget all rows, because `measure` or the nodes have changed."""
         self._jobs = {}
 
     def read(self, text: str) -> list[SeenJob]:
@@ -251,7 +282,7 @@ class JobReader:
             try:
                 ran = _run_time(used)
                 if shown is None:
-                    shown = SeenJob(_job(rest, ran, self._measure), ran)
+                    shown = SeenJob(_job(rest, ran, self._measure, self._sizes), ran)
                 elif shown.ran != ran:
                     shown = SeenJob(shown.job, ran)
             except ShapeError as error:
@@ -301,13 +332,19 @@ class JobReader:
         }
 
 
-def _job(row: str, ran: float, measure: Callable[[str], Quantities]) -> Job:
+def _job(
+    row: str,
+    ran: float,
+    measure: Callable[[str], Quantities],
+    sizes: Mapping[str, NodeSize],
+) -> Job:
     """Read a row without its first column.
 
     Args:
         row: The row.
         ran: Seconds for which the job has run, from the first column.
         measure: Converts trackable resources to quantities.
+        sizes: The nodes of each partition.
 
     Raises:
         ShapeError: A field has an unknown form.
@@ -339,7 +376,8 @@ def _job(row: str, ran: float, measure: Callable[[str], Quantities]) -> Job:
     if submitted is None:
         raise ShapeError(f"squeue, {where}: submittime is {fields['submittime']!r}")
     try:
-        allocated = measure(fields["tres-alloc"])
+        waits = state in WAITING and not holding
+        allocated = measure(_expected(fields, sizes) if waits else fields["tres-alloc"])
     except NotationError as error:
         raise ShapeError(f"squeue, {where}: tres-alloc: {error}") from None
     return Job(
@@ -363,6 +401,48 @@ def _job(row: str, ran: float, measure: Callable[[str], Quantities]) -> Job:
         restarts=_whole(fields, "restartcnt", where),
         quantities=allocated,
     )
+
+
+def _expected(fields: Mapping[str, str], sizes: Mapping[str, NodeSize]) -> str:
+    """Return the trackable resources that a pending job will get at least.
+
+    squeue shows the requested resources: without the CPUs of `--mincpus` and `--cpus-per-gpu`, and
+    without the remaining CPUs and GPUs of nodes that the job will get as a whole.
+
+    Args:
+        fields: All columns of the job's row.
+        sizes: The nodes of each partition.
+
+    Raises:
+        NotationError: A field has an unknown form.
+    """
+    text, exclusive = fields["tres-alloc"], fields["oversubscribe"] == "NO"
+    per_gpu = re.search(r"gpu[:=](\d+)$", fields["cpus-per-tres"])
+    if not exclusive and per_gpu is None and fields["mincpus"] in {"0", "1"}:
+        return text
+    resources = dict(trackable_resources(text))
+    nodes = number(resources.get("node", "1"), "nodes")
+    gpus = number(resources.get("gres/gpu", "0"), "gpus")
+    cpus = number(resources.get("cpu", "0"), "cpus")
+    least = max(cpus, nodes * number(fields["mincpus"], "mincpus"))
+    if exclusive:
+        names = map(plain_name, fields["partition"].split(","))
+        wanted = [sizes[name] for name in names if name in sizes]
+        least = max(least, nodes * max((size.cpus for size in wanted), default=0))
+        whole = nodes * min((size.gpus for size in wanted), default=0)
+        if whole > gpus:
+            gpus = whole
+            resources = {
+                name: amount
+                for name, amount in resources.items()
+                if not name.startswith("gres/gpu:")
+            }
+            resources["gres/gpu"] = str(int(whole))
+    if per_gpu is not None:
+        least = max(least, gpus * int(per_gpu[1]))
+    if least > cpus:
+        resources["cpu"] = str(int(least))
+    return ",".join(f"{name}={amount}" for name, amount in resources.items())
 
 
 def _is_requeued(started: float | None, ended: float | None, ran: float) -> bool:

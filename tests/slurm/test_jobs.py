@@ -22,13 +22,13 @@ from allocator.slurm.timelines import JobTimeline
 
 COLUMNS = (*OWN_COLUMNS, *TEXT_COLUMNS)
 PENDING = (
-    "0:00|13|13|1-3,6-9%2|N/A|PENDING|999|0|1795707788|1795707788|1827243789|NONE|N/A|0|"
+    "0:00|13|13|1-3,6-9%2|N/A|PENDING|999|0|1795707788|1795707788|1827243789|NONE|N/A|0|1|OK|"
     "cpu=2,mem=62.50G,node=1,billing=1,gres/gpu=2,gres/gpu:a100=2|games|phys|gpu,main|normal|"
-    "Priority"
+    "Priority|N/A"
 )
 RUNNING = (
-    "1-02:03:04|4|4|N/A|N/A|RUNNING|1|0|1795707933|1795707933|1795707933|1827243933|N/A|0|"
-    "cpu=1,mem=1G,node=1,billing=1|man|(null)|main|(null)|None"
+    "1-02:03:04|4|4|N/A|N/A|RUNNING|1|0|1795707933|1795707933|1795707933|1827243933|N/A|0|1|OK|"
+    "cpu=1,mem=1G,node=1,billing=1|man|(null)|main|(null)|None|N/A"
 )
 NODE = (
     "NodeName=n4 Arch=x86_64 CPUAlloc=3 CPUTot=40 Gres=gpu:a100:4 OS=Linux 6.18 #1 SMP @0  "
@@ -62,6 +62,49 @@ def test_a_pending_array_has_tasks_a_request_and_no_start() -> None:
     assert (job.submitted, job.started, job.ended) == (1795707788.0, None, None)
     assert job.quantities == Quantities.parse("cpus:2;mem:64000;gpus:2")
     assert job.pending
+
+
+@pytest.mark.parametrize(
+    ("fields", "resources"),
+    [
+        ({"mincpus": "20", "tres_alloc": "cpu=2,mem=10M,node=2,billing=2"}, "cpus:40;mem:10"),
+        ({"mincpus": "3", "tres_alloc": "cpu=12,mem=10M,node=1,billing=12"}, "cpus:12;mem:10"),
+        ({"oversubscribe": "NO", "tres_alloc": "cpu=1,mem=20M,node=2"}, "cpus:80;mem:20"),
+        ({"oversubscribe": "NO", "tres_alloc": "cpu=1,mem=20M", "partition": "x"}, "cpus:1;mem:20"),
+        ({"oversubscribe": "USER", "tres_alloc": "cpu=1,mem=20M,node=2"}, "cpus:1;mem:20"),
+        (
+            {"oversubscribe": "NO", "partition": "gpu", "tres_alloc": "cpu=1,mem=9M,node=1"},
+            "cpus:12;mem:9;gpus:4",
+        ),
+        (
+            {
+                "oversubscribe": "NO",
+                "partition": "gpu",
+                "tres_alloc": "cpu=1,mem=9M,node=2,gres/gpu:a100=2,gres/gpu=2",
+            },
+            "cpus:24;mem:9;gpus:8",
+        ),
+        (
+            {"cpus_per_tres": "gres:gpu:5", "tres_alloc": "cpu=1,mem=9M,node=1,gres/gpu=2"},
+            "cpus:10;mem:9;gpus:2",
+        ),
+    ],
+)
+def test_a_pending_job_counts_as_much_as_slurm_allocates_at_its_start(
+    fields: dict[str, str], resources: str
+) -> None:
+    """Rows of Slurm 22.05 with `--mincpus`, `-N2 --exclusive`, and `--cpus-per-gpu`."""
+    reader = JobReader()
+    amounts = (("main", "cpu=40"), ("gpu", "cpu=8,gres/gpu=4"), ("gpu", "cpu=16,gres/gpu=8"))
+    lines = [
+        f"NodeName=n{place} State=IDLE Partitions={name} CfgTRES={amount}"
+        for place, (name, amount) in enumerate(amounts)
+    ]
+    row = printed(changed(PENDING, arraytaskid="N/A", **{"partition": "main", **fields}))
+    reader.read(row)
+    reader.set_nodes(read_nodes("\n".join(lines)))
+    ((job, _),) = reader.read(row)
+    assert job.quantities == Quantities.parse(resources)
 
 
 def test_a_running_job_has_a_start_but_its_planned_end_is_no_end() -> None:
@@ -130,7 +173,7 @@ def test_an_unknown_form_is_an_error_that_names_the_field(
 
 
 def test_a_missing_column_is_an_error_that_shows_the_line() -> None:
-    with pytest.raises(ShapeError, match="14 columns instead of 15"):
+    with pytest.raises(ShapeError, match="16 columns instead of 17"):
         read(RUNNING.partition("|")[2])
 
 
