@@ -193,6 +193,17 @@ def _scheduler(configuration: Mapping[str, str]) -> list[SettingFinding]:
                 "Set SchedulerType=sched/backfill.",
             )
         )
+    parameters = configuration.get("SchedulerParameters", "")
+    if "enable_user_top" in re.split(r"[,\s]+", parameters):
+        findings.append(
+            SettingFinding(
+                "problem",
+                f"SchedulerParameters={parameters}",
+                "With enable_user_top, `scontrol top` gives a negative nice, which exceeds the "
+                "order.",
+                "Remove enable_user_top from SchedulerParameters.",
+            )
+        )
     if configuration.get("PreemptType", "preempt/none") not in {"preempt/none", "(null)", ""}:
         findings.append(
             SettingFinding(

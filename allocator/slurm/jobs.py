@@ -200,7 +200,7 @@ reaches from the name or the account to Slurm's SuspendTime."""
 
 
 class NodeSize(NamedTuple):
-    """What a job that gets whole nodes of a partition holds on each node."""
+    """The size of a partition's nodes, for jobs that get whole nodes."""
 
     cpus: int
     """The mean number of CPUs of the partition's nodes, rounded up."""

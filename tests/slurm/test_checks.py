@@ -42,6 +42,7 @@ def test_a_good_configuration_has_no_findings() -> None:
         ("SchedulerType", "sched/builtin", "problem"),
         ("PriorityFlags", "INCR_ONLY", "problem"),
         ("PrioritySiteFactorPlugin", "site_factor/own", "problem"),
+        ("SchedulerParameters", "bf_interval=30,enable_user_top", "problem"),
         ("PriorityWeightAge", "900000", "warning"),
         ("PriorityWeightAge", "1000", "note"),
         ("PriorityWeightTRES", "CPU=1000", "warning"),
