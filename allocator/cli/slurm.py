@@ -301,8 +301,8 @@ def _as_object(bridge: "Bridge", cycle: "Cycle", jobs: int) -> dict[str, object]
             for placed in cycle.order.placed[:jobs]
         ],
         "passed_over": dict(cycle.order.passed_over),
-        "late": len(bridge.state.findings.late),
-        "assumed": len(bridge.state.findings.corrections),
+        "late": bridge.state.findings.late.total,
+        "assumed": bridge.state.findings.corrections.total,
         "unseen": bridge.state.findings.unseen,
     }
 
@@ -352,7 +352,7 @@ def _tell_findings(bridge: "Bridge") -> None:
     if findings.corrections:
         first = findings.corrections[0]
         typer.echo(
-            f"longshare: of {len(findings.corrections)} jobs not everything is known, such as "
+            f"longshare: of {findings.corrections.total} jobs not everything is known, such as "
             f"{first.reason} of job {first.job}",
             err=True,
         )

@@ -5,7 +5,9 @@ from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
+
+from typing_extensions import override
 
 from allocator.fairness.policies.policy import Policy
 from allocator.fairness.quantities import Quantities
@@ -19,6 +21,8 @@ from allocator.users.settings import DeclaredUser, UserSettings
 
 _REMEMBERED_CAPACITIES = 1000
 _REMEMBERED_PATHS = 50_000
+_KEPT_FINDINGS = 1000
+"""Maximum number of kept findings of a kind."""
 _PRESENT_JOINS = 5_000
 """Maximum of known users times different times at which users begin to count, in present pools."""
 MOST_UNKNOWN_ACCOUNTS = 100
@@ -63,6 +67,9 @@ class StateSettings:
         )
 
 
+Finding = TypeVar("Finding")
+
+
 class LateChange(NamedTuple):
     """A change seen after its time had been settled, and therefore applied too late."""
 
@@ -100,14 +107,28 @@ class Observation:
         return {seen.job.key: seen for seen in self.jobs}
 
 
+class Noted(list[Finding]):
+    """The first findings of a kind, and the number of all findings."""
+
+    total = 0
+    """The number of findings since the start."""
+
+    @override
+    def append(self, finding: Finding) -> None:
+        """Count a finding, and keep it if it is one of the first."""
+        self.total += 1
+        if len(self) < _KEPT_FINDINGS:
+            super().append(finding)
+
+
 @dataclass
 class Findings:
-    """All changes since the start that could not be applied exactly."""
+    """Changes since the start that could not be applied exactly."""
 
-    corrections: list[Correction] = field(default_factory=list)
+    corrections: Noted[Correction] = field(default_factory=Noted)
     """Changes whose time Slurm did not tell."""
-    late: list[LateChange] = field(default_factory=list)
-    lost: list[Correction] = field(default_factory=list)
+    late: Noted[LateChange] = field(default_factory=Noted)
+    lost: Noted[Correction] = field(default_factory=Noted)
     """Jobs that Slurm forgot before their end was seen."""
     unseen: list[tuple[float, float]] = field(default_factory=list)
     """Intervals in which jobs may have started and ended without being seen."""
@@ -471,7 +492,8 @@ class ClusterState:
             timeline = self._timelines[key] = JobTimeline(job.number, job.submitted)
             if job.submitted <= self._began:
                 timeline.restarts = job.restarts  # the earlier attempts do not count
-        self.findings.corrections += timeline.update(job, user, detail, now)
+        for correction in timeline.update(job, user, detail, now):
+            self.findings.corrections.append(correction)
         self._unsettled.add(key)
 
     def _join(self, user: UserPath, time: float) -> None:

@@ -140,6 +140,16 @@ def test_changes_whose_details_are_postponed_count_from_their_own_time() -> None
     require_exact(state, jobs, 78.5)
 
 
+def test_findings_are_counted_and_only_the_first_are_kept() -> None:
+    state = ClusterState(StateSettings(POLICY, lag=LAG), 0.0)
+    jobs = [
+        TrueJob(number, "ann", 1.0, [Attempt(5.0, [Step(5.0, cores(1))])]) for number in range(1500)
+    ]
+    observe(state, jobs, 6.0)
+    observe(state, [], 8.0)
+    assert (len(state.findings.lost), state.findings.lost.total) == (1000, 1500)
+
+
 def test_the_details_of_one_user_do_not_keep_those_of_other_users_waiting() -> None:
     state = ClusterState(StateSettings(POLICY, lag=LAG), 0.0)
     often = [Step(float(now), cores(now % 7 + 1)) for now in range(2, 60, 2)]

@@ -130,17 +130,17 @@ STATE: MetricGroup[ClusterState] = MetricGroup(
         MetricDefinition(
             "longshare_slurm_late_changes_total",
             "Changes seen after their time was final.",
-            lambda state: len(state.findings.late),
+            lambda state: state.findings.late.total,
         ),
         MetricDefinition(
             "longshare_slurm_assumed_times_total",
             "Changes whose time Slurm did not tell.",
-            lambda state: len(state.findings.corrections),
+            lambda state: state.findings.corrections.total,
         ),
         MetricDefinition(
             "longshare_slurm_lost_jobs_total",
             "Jobs forgotten by Slurm before their end was seen.",
-            lambda state: len(state.findings.lost),
+            lambda state: state.findings.lost.total,
         ),
     ),
     present="by the service for Slurm",
