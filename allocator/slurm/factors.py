@@ -95,7 +95,8 @@ def _shared(
     updates: Iterable[FactorUpdate], most: int, owner: Callable[[str], str]
 ) -> list[FactorUpdate]:
     """Return updates, the most important first, with those beyond a user's maximum at the end."""
-    first, later = [], []
+    first: list[FactorUpdate] = []
+    later: list[FactorUpdate] = []
     counts = Counter[str]()
     for update in updates:
         user = owner(update.target)
