@@ -1,7 +1,7 @@
 """Packing tasks on many agents at once compared with packing agent by agent."""
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from itertools import combinations
 from random import Random
 
 import pytest
@@ -11,6 +11,7 @@ from allocator.cluster.allocation.client_index import ones
 from allocator.cluster.allocation.progressive_filling import Needs
 from allocator.cluster.frameworks.framework import Client
 from allocator.cooperative import run_to_completion
+from tests.cluster.test_hopeless_clients import lines
 
 LEFT = [{"mem": 4, "cpus": 6}, {"cpus": 6}, {"cpus": 3, "mem": 9}, {"cpus": 0, "mem": 1}]
 SIZES: list[Needs] = [{"cpus": 1}, {"cpus": 2, "mem": 1}, {"mem": 3}, {"cpus": 4}, {"disk": 1}]
@@ -162,14 +163,36 @@ def test_capacity_for_many_shapes_is_sampled_unless_it_is_small() -> None:
 def test_clients_that_share_all_agents_form_one_part() -> None:
     for seed in range(100):
         chance = Random(seed)
-        on = [chance.randrange(1 << 7) for _ in range(chance.randrange(1, 120))]
-        on = [chance.choice(on[: chance.randrange(1, 6)]) for _ in on]
-        by_where: dict[tuple[bool, ...], int] = {}
-        for bit in (1 << number for number in range(7)):
-            where = tuple(bool(mask & bit) for mask in on)
-            if any(where):
-                by_where[where] = by_where.get(where, 0) | bit
-        assert Counter(run_to_completion(partition(on))) == Counter(by_where.values())
+        on = [chance.randrange(1 << 8) for _ in range(chance.randrange(1, 400))]
+        on = [chance.choice(on[: chance.choice([1, 3, 5, 400])]) for _ in on]
+        where = {1 << n: tuple(bool(mask & 1 << n) for mask in on) for n in range(8)}
+        classes = run_to_completion(partition(on))
+        assert set(classes) == {bit for bit, agents in where.items() if any(agents)}
+        for one, other in combinations(classes, 2):
+            assert (classes[one] == classes[other]) == (where[one] == where[other])
+
+
+@pytest.mark.interpreted
+def test_classes_of_clients_cost_in_proportion_to_clients_however_many_classes() -> None:
+    chance = Random(1)
+    masks = [chance.getrandbits(400) for _ in range(80)]
+    classes = run_to_completion(partition(masks))
+    assert len(set(classes.values())) == 400
+    assert lines(lambda: run_to_completion(partition(masks))) < 400 * 20
+
+
+@pytest.mark.interpreted
+def test_shapes_that_fit_nowhere_cost_no_examination_of_each_agent() -> None:
+    def cost(shapes: int) -> int:
+        needs: list[tuple[Needs, int]] = [({"cpus": 999}, 2 << n) for n in range(shapes)]
+        free = [{"cpus": 10 + size} for size in range(200)]
+        table = PackingTable(free, [(2 << shapes) - 1] * 200, lambda _: 1)
+        table.regroup((2 << shapes) - 1, lambda _run: True)
+        needs.append(({"cpus": 9}, 1))
+        return lines(lambda: run_to_completion(table.capacities(needs, 4)))
+
+    few, many = cost(100), cost(400)
+    assert many - few < 300 * 30
 
 
 def test_each_bit_of_a_mask_is_visited_once() -> None:

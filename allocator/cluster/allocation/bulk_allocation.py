@@ -48,6 +48,10 @@ _PROBES = 8
 """Maximum number of rows that a count or a packing examines, for each agent of the group."""
 _MIN_PROBES = 64
 """Minimum number of rows without capacity for one shape that the next shape examines again."""
+_PLACEMENTS_A_STEP = 50
+"""Agents examined in one step."""
+_ROWS_A_STEP = 100
+"""Client masks compared in one step."""
 
 
 IndexedNeeds: TypeAlias = Sequence[tuple[int, int]]
@@ -172,7 +176,7 @@ class PackingTable:
         """Return, for each task shape, how many tasks would fit if all agents ran this shape only.
 
         With many shapes and many distinct agents, the result is extrapolated from a sample of the
-        agents.
+        agents. An agent on which no task of a shape fits costs the shape nothing beyond the sample.
 
         Args:
             shapes: For each shape, the needs of a task, and the bit of one client with such tasks.
@@ -181,14 +185,23 @@ class PackingTable:
         agents = sum(len(row.agents) for row in self._rows)
         sample = self._rows[:: 1 + len(self._rows) * (len(shapes) - 1) // (_PROBES * agents + 1)]
         in_sample = sum(len(row.agents) for row in sample)
-        capacities = []
-        for needs, bit in shapes:
-            wants = self._wants(needs)
-            capacity = _capacity(sample, wants, bit) * agents // max(in_sample, 1)
+        capacities: list[int] = []
+        inexact: dict[ClientMask, int] = {}
+        """Shapes whose capacity all agents determine: the client's bit, and place in `shapes`."""
+        for place, (needs, bit) in enumerate(shapes):
+            capacity = _capacity(sample, self._wants(needs), bit) * agents // max(in_sample, 1)
             if capacity < exact and in_sample < agents:
-                capacity = _capacity(self._rows, wants, bit)
+                capacity, inexact[bit] = 0, place
             capacities.append(capacity)
             yield
+        clients = sum(inexact)
+        for number, row in enumerate(self._rows if inexact else ()):
+            if not number % _PLACEMENTS_A_STEP:
+                yield
+            for bit in ones(row.fitting & clients):
+                place = inexact[bit]
+                tasks = row.max_tasks(self._wants(shapes[place][0]))
+                capacities[place] += len(row.agents) * tasks
         return capacities
 
     def probe_limit(self, shapes: int) -> int:
@@ -289,10 +302,6 @@ def _capacity(rows: Iterable[IdenticalAgents], wants: IndexedNeeds, bit: ClientM
         bit: The bit of one client of the shape; agents that this client cannot use are skipped.
     """
     return sum([len(row.agents) * row.max_tasks(wants) for row in rows if row.fitting & bit])
-
-
-_PLACEMENTS_A_STEP = 50
-"""Agents or client masks examined in one step."""
 
 
 class Eligibility:
@@ -402,27 +411,35 @@ class Eligibility:
         return able
 
 
-def partition(eligible: Iterable[ClientMask]) -> Cooperative[list[ClientMask]]:
+def partition(eligible: Iterable[ClientMask]) -> Cooperative[dict[ClientMask, int]]:
     """Partition clients into classes; the clients of a class are eligible on the same agents.
+
+    The masks are the rows of a matrix of bits, in which a client is a column. Clients with equal
+    columns form a class. The columns are compared as bytes, a number of rows at a time. So the
+    number of classes, which tenants can choose by placement constraints, hardly affects the cost.
 
     Args:
         eligible: For each agent, the clients that are eligible on the agent.
 
     Returns:
-        One client mask for each class.
+        The number of the class of each client that is eligible on any agent, by the client's bit.
     """
     distinct = list(dict.fromkeys(eligible))
     clients = 0
     for mask in distinct:
         clients |= mask
-    groups, singles = [clients], list[ClientMask]()
-    for number, mask in enumerate(distinct):
-        if not number % _PLACEMENTS_A_STEP:
-            yield
-        parts = [part for group in groups for part in (group & mask, group & ~mask) if part]
-        groups = [part for part in parts if part & (part - 1)]
-        singles += [part for part in parts if not part & (part - 1)]
-    return groups + singles
+    bits = list(ones(clients))
+    width = clients.bit_length()
+    places = [width - bit.bit_length() for bit in bits]
+    classes = [0] * len(bits)
+    for first in range(0, len(distinct), _ROWS_A_STEP):
+        yield
+        rows = "".join([f"{mask:0{width}b}" for mask in distinct[first : first + _ROWS_A_STEP]])
+        columns = [rows[place::width] for place in places]
+        yield
+        known: dict[tuple[int, str], int] = {}
+        classes = [known.setdefault(key, len(known)) for key in zip(classes, columns, strict=True)]
+    return dict(zip(bits, classes, strict=True))
 
 
 _GroupKey: TypeAlias = tuple[object, ...]
@@ -706,7 +723,7 @@ class BulkAllocator:
         return fewest
 
     def _shapes(
-        self, fewest: Mapping[Client, tuple[ClientTask, int]], classes: Iterable[ClientMask]
+        self, fewest: Mapping[Client, tuple[ClientTask, int]], classes: Mapping[ClientMask, int]
     ) -> list[TaskShape]:
         """Group clients into task shapes.
 
@@ -714,14 +731,13 @@ class BulkAllocator:
 
         Args:
             fewest: By client: its task, and the least number of tasks to allocate at once.
-            classes: Masks of clients that are eligible on the same agents, from `partition`.
+            classes: The number of each client's class by the client's bit, from `partition`.
         """
-        class_of = {bit: number for number, bits in enumerate(classes) for bit in ones(bits)}
         shapes: dict[tuple[ClientTask, int, int], TaskShape] = {}
         for client, (task, number) in fewest.items():
-            bit = self._index.bit[client]
-            if bit in class_of:
-                shape = shapes.setdefault((task, number, class_of[bit]), TaskShape(task, number))
+            eligible_on = classes.get(self._index.bit[client])
+            if eligible_on is not None:
+                shape = shapes.setdefault((task, number, eligible_on), TaskShape(task, number))
                 shape.clients.append(client)
         return list(shapes.values())
 
