@@ -26,6 +26,7 @@ from allocator.users.memory import Boost
 from allocator.users.pools import LOOK
 from allocator.users.settings import UserSettings
 from allocator.users.weights import Weights
+from tests.cluster.conformance.quota_side import allocated, disk
 from tests.cluster.master_side import (
     SECOND,
     START_NS,
@@ -671,3 +672,37 @@ def test_a_revival_costs_no_evaluation_of_other_frameworks_offer_constraints() -
 
     few, many = cost(20), cost(80)
     assert many < few + 60 * 10
+
+
+@pytest.mark.parametrize("reported", [True, False])
+def test_an_event_does_not_sum_its_clients_shared_volumes_on_other_agents(
+    *, reported: bool
+) -> None:
+    def cost(number: int) -> int:
+        made = MasterSide("drf", {})
+        made.settings = replace(made.settings, counts_for=4.0, shared_volumes_once=True)
+        made.options.tells_running = reported
+        made.engine = Engine(made.settings)
+        message = contract.Snapshot(time_ns=START_NS)
+        volumes = [disk(1, reserved=["r"], volume=f"v{n}", shared=True) for n in range(10)]
+        for n in range(number):
+            used = [*resources("cpus:1", "r"), *allocated(volumes, "r")]
+            agent = running(f"s{n}", "cpus:1;disk:10", {"f": used})
+            agent.total.extend(volumes)
+            message.agents.append(agent)
+        used = resources("cpus:4", "r")
+        message.agents.append(running("plain", "cpus:4", {"f": used}))
+        made.restore(message)
+        made.add_framework("f", "r", suppressed=["r"])
+        made.tick(LOOK)
+        end = contract.RecoverResources(
+            framework_id="f",
+            agent_id="plain",
+            resources=resources("cpus:1", "r"),
+            is_allocated=reported,
+        )
+        made.send(end)
+        return counted(lambda: made.send(end))
+
+    cost(2)  # fills the caches
+    assert abs(cost(20) - cost(2)) < 20

@@ -154,6 +154,8 @@ def test_the_allocation_of_each_user_counts_shared_volumes_once(user_key: str, s
         users = site.engine._cluster.ledger.clients.users
         repeated += any(users.volumes.repeated(user) for user in site.held())
         check_repeated(users, site.held())
+        for client in site.engine._cluster.ledger.clients:
+            assert users.volumes.size(client) == sizes(users.volumes.of(client))
     assert repeated or user_key != "role", "the case in which volumes are counted twice easily"
     site.restore(contract.Snapshot(time_ns=site.now_ns))
     assert not site.engine._cluster.ledger.clients.users.volumes._holders
@@ -175,3 +177,4 @@ def test_a_removed_agent_takes_its_shared_volumes_from_all_users() -> None:
     volumes = site.engine._cluster.ledger.clients.users.volumes
     assert not volumes._holders
     assert not volumes._by_client
+    assert not volumes._sizes

@@ -8,6 +8,8 @@ from allocator.cluster.agents.used_resources import UsedResources
 from allocator.cluster.frameworks.framework import Client
 from allocator.cluster.resources import NOTHING, Resources, parse_total
 from allocator.contract import mesos_pb2 as mesos
+from allocator.fairness.quantities import Quantities
+from tests.cluster.conformance.quota_side import disk
 from tests.cluster.master_side import resources
 
 CLIENTS = (Client("a", "f1"), Client("b", "f1"), Client("a", "f2"))
@@ -54,3 +56,26 @@ def test_used_resources_are_those_of_running_tasks_and_at_most_the_allocation() 
             for owner in CLIENTS:
                 together = sum((bag(runs[a.id, owner]) for a in agents), NOTHING)
                 assert running.of(owner) == together.scalars, seed
+
+
+def test_used_shared_volumes_are_subtracted_from_the_quantities_apart_from_volumes() -> None:
+    for seed in range(20):
+        lot, used, client = random.Random(seed), UsedResources(), CLIENTS[0]
+        volumes = [disk(2**n, reserved=["a"], volume=f"v{n}", shared=True) for n in range(4)]
+        total = parse_total([*volumes, *resources("cpus:9")])
+        agents = [Agent(name, mesos.SlaveInfo(), frozenset(), total) for name in ("s1", "s2")]
+        for agent in agents:
+            agent.set_held(client.framework, client.role, total)
+        for _ in range(30):
+            agent = lot.choice(agents)
+            part = parse_total(lot.sample(volumes, 2) + resources("cpus:1"))
+            if lot.randrange(2):
+                used.begin(agent, client, part)
+            else:
+                used.end(agent.id, client, part)
+            cpus = used.of(client)["cpus"]
+            assert used.apart_from_volumes(client) == Quantities({"cpus": cpus}), seed
+        for agent in agents:
+            used.end(agent.id, client, used.on(agent.id, client))
+        assert not used.volumes
+        assert not used._volume_sizes

@@ -29,6 +29,8 @@ class SharedVolumes:
 
     def __init__(self) -> None:
         self._by_client: dict[Client, set[Volume]] = {}
+        self._sizes: dict[Client, Quantities] = {}
+        """client → total size of the shared volumes that it holds"""
         self._holders: dict[str, dict[Volume, int]] = {}
         """user or virtual leaf → volume → number of its clients that hold the volume"""
         self._repeated: dict[str, dict[str, Quantities]] = {}
@@ -37,6 +39,10 @@ class SharedVolumes:
     def of(self, client: Client) -> Collection[Volume]:
         """Return the shared volumes that a client holds."""
         return frozenset(self._by_client.get(client, ()))
+
+    def size(self, client: Client) -> Quantities:
+        """Return the total size of the shared volumes that a client holds."""
+        return self._sizes.get(client, _NOTHING)
 
     def change(
         self,
@@ -58,12 +64,16 @@ class SharedVolumes:
             decrease.
         """
         held = self._by_client.setdefault(client, set())
-        after = held.difference(lost).union(gained)
-        removed, added = held - after, after - held
+        present = set(gained)
+        removed = held.intersection(lost) - present
+        added = present - held
         held -= removed
         held |= added
-        if not held:
+        if held:
+            self._sizes[client] = self.size(client) - sizes(removed) + sizes(added)
+        else:
             del self._by_client[client]
+            self._sizes.pop(client, None)
         if not removed and not added:
             return NO_REPEATS
         return {name: (self._add(name, added), self._remove(name, removed)) for name in names}

@@ -83,6 +83,8 @@ class UsedResources:
         self._sums: dict[Client, Quantities] = {}
         self.volumes: dict[Client, set[Volume]] = {}
         """Client → shared volumes that it uses"""
+        self._volume_sizes: dict[Client, Quantities] = {}
+        """Client → total size of these volumes"""
         self.least = LeastUse()
         """Use between samples of the users' use."""
 
@@ -97,7 +99,8 @@ class UsedResources:
     def apart_from_volumes(self, client: Client) -> Quantities:
         """Return the quantities that a client uses on all agents, without shared volumes."""
         quantities = self.of(client)
-        return quantities - sizes(self.volumes[client]) if client in self.volumes else quantities
+        volumes = self._volume_sizes.get(client)
+        return quantities if volumes is None else quantities - volumes
 
     def begin(self, agent: Agent, client: Client, resources: Resources) -> bool:
         """Mark allocated resources of a client on an agent as used.
@@ -144,17 +147,21 @@ class UsedResources:
             self._sums.pop(client, None)
         if before.has_shared or after.has_shared:
             self._set_volumes(client, set(volumes(agent, before)), set(volumes(agent, after)))
-            total = self.apart_from_volumes(client)
-        elif self.volumes and client in self.volumes:
-            total = self.apart_from_volumes(client)
-        self.least.lower(client, total)
+        self.least.lower(client, self.apart_from_volumes(client))
 
     def _set_volumes(self, client: Client, before: set[Volume], after: set[Volume]) -> None:
         """Replace the shared volumes that a client uses on one agent."""
-        remaining = self.volumes.pop(client, set()) - before | after
-        if remaining:
-            self.volumes[client] = remaining
-        self.least.end_volumes(client, before - after)
+        ended, begun = before - after, after - before
+        used = self.volumes.setdefault(client, set())
+        used -= ended
+        used |= begun
+        size = self._volume_sizes.get(client, _NO_QUANTITIES) - sizes(ended) + sizes(begun)
+        if used:
+            self._volume_sizes[client] = size
+        else:
+            del self.volumes[client]
+            self._volume_sizes.pop(client, None)
+        self.least.end_volumes(client, ended)
 
 
 def _common(resources: Resources, allocated: Resources) -> Resources:

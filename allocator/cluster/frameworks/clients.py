@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator
 from itertools import count
 from typing import TYPE_CHECKING
 
-from allocator.cluster.agents.shared_volumes import Volume, sizes
+from allocator.cluster.agents.shared_volumes import Volume
 from allocator.cluster.frameworks.framework import Client, Framework
 from allocator.cluster.input.limits import Limits
 from allocator.cluster.input.text import is_valid_role
@@ -160,8 +160,7 @@ class Clients:
         repeats = self.change_volumes(client, lost, gained) if lost or gained else NO_REPEATS
         self.users.release(self._users[client], client, quantities, repeats)
         if self.least_held is not None:
-            volumes = self.users.volumes.of(client)
-            self.least_held.lower(client, self.held(client) - sizes(volumes))
+            self.least_held.lower(client, self.held(client) - self.users.volumes.size(client))
         if self.roles is not None:
             self.roles.note(client.role, self.users.now, _NOTHING, quantities)
 

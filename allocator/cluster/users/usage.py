@@ -77,5 +77,5 @@ def _least_use(
         clients.least_held = LeastUse()
     held = {client: amounts for client in clients if (amounts := clients.held(client))}
     shared = {client: clients.users.volumes.of(client) for client in held}
-    now = {client: amounts - sizes(shared[client]) for client, amounts in held.items()}
+    now = {client: amounts - clients.users.volumes.size(client) for client, amounts in held.items()}
     return clients.least_held.replace(now, shared)
