@@ -8,6 +8,7 @@ from allocator.cluster.agents.agent import Agent
 from allocator.cluster.agents.failover_recovery import FailoverRecovery
 from allocator.cluster.agents.ledger import Ledger
 from allocator.cluster.agents.maintenance import Maintenance
+from allocator.cluster.agents.used_resources import OutstandingOffers
 from allocator.cluster.backfill.holds import BackfillHolds, HoldStatistics
 from allocator.cluster.frameworks.demands import Demands
 from allocator.cluster.frameworks.framework import Client, Framework, OfferRules
@@ -190,6 +191,11 @@ class Cluster:
     without one."""
     replies: list[contract.Reply] = field(default_factory=list)
     """Replies to send with the next decisions."""
+
+    def __post_init__(self) -> None:
+        knows_used = self.reports_used or self.ledger.assumed_usage is not None
+        if self.limits.unanswered < 1.0 and knows_used:
+            self.ledger.used.outstanding = OutstandingOffers()
 
     @property
     def allocates(self) -> bool:

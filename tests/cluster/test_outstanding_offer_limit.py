@@ -1,7 +1,10 @@
 """A framework that leaves offers unanswered leaves the rest of the cluster to other frameworks."""
 
+from random import Random
+
 import pytest
 
+from allocator.cluster.allocation.offer_builder import outstanding_offers
 from allocator.cluster.engine.wording import reasons_text
 from allocator.cluster.frameworks.framework import Client
 from allocator.cluster.input.limits import Limits
@@ -17,6 +20,9 @@ from tests.cluster.master_side import (
     framework_info,
     resources,
 )
+from tests.cluster.test_entitlements import running
+from tests.cluster.test_hopeless_clients import lines
+from tests.cluster.test_placements import info
 from tests.counted import things
 
 HALF = Limits(unanswered=0.5)
@@ -108,8 +114,8 @@ def test_a_resource_that_the_cluster_lost_does_not_count_towards_the_limit() -> 
     for number in range(4):
         assert master.add_agent(f"t{number}", "mem:64") == [], "the framework has all disks"
     total = contract.ResourceList(resources=resources("mem:64"))
-    info = mesos.SlaveInfo(hostname="h").SerializeToString()
-    master.send(contract.UpdateAgent(agent_id="s0", info=info, total=total))
+    data = mesos.SlaveInfo(hostname="h").SerializeToString()
+    master.send(contract.UpdateAgent(agent_id="s0", info=data, total=total))
     assert len(master.tick()) == 2, "half of five agents, and the agent that reaches the limit"
 
 
@@ -120,6 +126,66 @@ def test_declining_is_an_answer() -> None:
     assert len(master.tick()) == AGENTS / 2
 
 
+@pytest.mark.parametrize("reported", [True, False])
+@pytest.mark.parametrize("seed", range(6))
+def test_outstanding_offers_are_the_allocated_and_unused_resources(
+    seed: int, *, reported: bool
+) -> None:
+    lot, master = Random(seed), cluster(Limits(unanswered=0.9, answered_after=9), tells=reported)
+    ledger, known, offers, limited = master.engine._cluster.ledger, set[str](), list[Offered](), 0
+    for step in range(80):
+        name, roles = f"f{lot.randrange(4)}", lot.sample("abc", lot.randrange(1, 3))
+        action = lot.choice(["add", "roles", "remove", "launch", "recover", "agent", "tick"])
+        mine = offers.pop(lot.randrange(len(offers))) if offers else None
+        if action == "add" and name not in known:
+            known.add(name)
+            offers += master.add_framework(name, *roles)
+        elif action == "roles" and name in known:
+            data = framework_info(name, *roles)
+            offers += master.send(contract.UpdateFramework(framework_id=name, info=data))
+        elif action == "remove" and name in known and lot.random() < 0.3:
+            known.remove(name)
+            offers = [offer for offer in offers if offer.framework != name]
+            master.send(contract.RemoveFramework(framework_id=name))
+        elif action == "launch" and mine and reported and mine.framework in known:
+            offers += launch(master, [mine])
+        elif action == "recover" and mine and mine.framework in known:
+            offers += master.recover(mine, lot.choice([None, "cpus:1"]), refuse_seconds=0)
+        elif action == "agent":
+            used = {name: resources("cpus:2", lot.choice("abc"))}
+            offers += master.add_agent(f"t{step}", "cpus:4;mem:4096", used)
+        else:
+            offers += master.tick(3.0)
+        sums = {
+            framework: quantities
+            for framework in ledger.frameworks
+            if (quantities := outstanding_offers(master.engine._cluster, framework))
+        }
+        assert ledger.outstanding_offers() == sums, (step, action)
+        limited += len(sums)
+    assert limited
+
+
+@pytest.mark.interpreted
+def test_frameworks_whose_tasks_use_all_their_resources_cost_a_cycle_nothing() -> None:
+    def cost(number: int) -> int:
+        master = cluster(Limits(unanswered=0.9))
+        for place in range(number):
+            roles = [f"x{place}.{role}" for role in range(4)]
+            used = {f"x{place}": [data for role in roles for data in resources("cpus:1", role)]}
+            master.send(running(f"t{place}", "cpus:4", used))
+            data = info(f"x{place}", roles, {"demand": "cpus:1000"})
+            add = contract.AddFramework(framework_id=f"x{place}", info=data, active=True)
+            assert not master.send(add)
+        [offer, *_] = master.add_framework("f", "a")
+        master.recover(offer, refuse_seconds=0)
+        [offer, *_] = master.tick()
+        return lines(lambda: master.recover(offer, refuse_seconds=0))
+
+    few, many = cost(5), cost(25)
+    assert abs(many - few) < 20 * 4
+
+
 def test_roles_of_a_framework_count_together() -> None:
     master = cluster()
     assert len(master.add_framework("hoarder", "a", "b", "c")) == AGENTS / 2
@@ -127,10 +193,10 @@ def test_roles_of_a_framework_count_together() -> None:
 
 def test_the_limit_applies_to_tasks_of_a_known_demand() -> None:
     master = cluster()
-    info = mesos.FrameworkInfo.FromString(framework_info("hoarder", "a"))
-    info.labels.labels.add(key="longshare.demand", value="cpus:1;mem:1024")
+    data = mesos.FrameworkInfo.FromString(framework_info("hoarder", "a"))
+    data.labels.labels.add(key="longshare.demand", value="cpus:1;mem:1024")
     hoarder = contract.AddFramework(
-        framework_id="hoarder", info=info.SerializeToString(), active=True
+        framework_id="hoarder", info=data.SerializeToString(), active=True
     )
     assert len(master.send(hoarder)) == AGENTS / 2
 

@@ -66,9 +66,20 @@ class Ledger:
         """The current failover recovery, whose late agents count in the capacity; None: no
         recovery."""
 
-    def holders(self) -> Collection[str]:
-        """Return the IDs of the frameworks to which resources are allocated on known agents."""
-        return self._agents_of.keys()
+    def outstanding_offers(self) -> Mapping[str, Quantities]:
+        """Return the quantities in outstanding offers, by framework; without those that have none.
+
+        Costs O(clients whose allocation or use has changed since the last call). An allocation
+        cycle must have committed its allocations.
+        """
+        assert self.used.outstanding is not None, "no limit applies to outstanding offers"
+        return self.used.outstanding.update(self.outstanding_of)
+
+    def outstanding_of(self, client: Client) -> Quantities:
+        """Return the quantities that a client has been offered and has not yet answered."""
+        if client not in self.clients:
+            return Quantities()
+        return self.clients.held(client) - self.used.of(client)
 
     def add_agent(self, agent: Agent, used: dict[str, dict[str, Resources]]) -> None:
         """Add an agent with the resources allocated on it.
@@ -185,6 +196,8 @@ class Ledger:
                 client = Client(role, framework.id)
                 self._ensure_client(client)
                 self.clients.allocate(client, held.scalars, gained=[*volumes(agent_id, held)])
+                if self.used.outstanding is not None:
+                    self.used.outstanding.note(client)
         self.refresh(framework)
 
     def remove_framework(self, framework: Framework) -> list[str]:
@@ -341,13 +354,16 @@ class Ledger:
             before: Resources of the framework and role on the agent before the change.
             after: These resources after the change.
         """
+        client = Client(role, framework)
         agent.set_held(framework, role, after)
+        if self.used.outstanding is not None:
+            self.used.outstanding.note(client)
         if self.quotas:
             self.quotas.note_held(role, before, after)
         if self.used.by_agent:
-            self.used.clip(agent, Client(role, framework))
+            self.used.clip(agent, client)
         if self.assumed_usage is not None and not after:
-            self.assumed_usage.forget(agent.id, Client(role, framework))
+            self.assumed_usage.forget(agent.id, client)
         if after:
             self._agents_of.setdefault(framework, {})[agent.id] = None
         elif not agent.holds(framework):

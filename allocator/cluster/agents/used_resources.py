@@ -1,7 +1,7 @@
 """Used resources: the allocated resources on which tasks run, as told by the master or assumed."""
 
 from collections import OrderedDict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 from allocator.cluster.agents.agent import Agent
 from allocator.cluster.agents.shared_volumes import Volume, sizes, volumes
@@ -68,6 +68,39 @@ class LeastUse:
         return least, {client: steady[client] for client in volumes if client in steady}
 
 
+class OutstandingOffers:
+    """The quantities in each framework's outstanding offers: allocated, and not used.
+
+    Costs: `note` is O(1); `update` is O(clients noted since the last update).
+    """
+
+    def __init__(self) -> None:
+        self._changed: dict[Client, None] = {}
+        """Clients whose allocated or used resources may differ since the last update."""
+        self._by_client: dict[Client, Quantities] = {}
+        self._by_framework: dict[str, Quantities] = {}
+
+    def note(self, client: Client) -> None:
+        """Record that a client's allocated or used resources change."""
+        self._changed[client] = None
+
+    def update(self, outstanding: Callable[[Client], Quantities]) -> Mapping[str, Quantities]:
+        """Return the quantities by framework; frameworks without outstanding offers are absent.
+
+        Args:
+            outstanding: Returns the quantities of a client in outstanding offers.
+        """
+        for client in self._changed:
+            before, after = self._by_client.pop(client, _NO_QUANTITIES), outstanding(client)
+            if after:
+                self._by_client[client] = after
+            total = self._by_framework.pop(client.framework, _NO_QUANTITIES) - before + after
+            if total:
+                self._by_framework[client.framework] = total
+        self._changed.clear()
+        return self._by_framework
+
+
 class UsedResources:
     """The resources that tasks and executors use, by agent and client.
 
@@ -87,6 +120,8 @@ class UsedResources:
         """Client → total size of these volumes"""
         self.least = LeastUse()
         """Use between samples of the users' use."""
+        self.outstanding: OutstandingOffers | None = None
+        """Allocated and unused quantities by framework; None if no limit depends on them."""
 
     def __iter__(self) -> Iterator[Client]:
         """Iterate over the clients with used resources, in no particular order."""
@@ -148,6 +183,8 @@ class UsedResources:
         if before.has_shared or after.has_shared:
             self._set_volumes(client, set(volumes(agent, before)), set(volumes(agent, after)))
         self.least.lower(client, self.apart_from_volumes(client))
+        if self.outstanding is not None:
+            self.outstanding.note(client)
 
     def _set_volumes(self, client: Client, before: set[Volume], after: set[Volume]) -> None:
         """Replace the shared volumes that a client uses on one agent."""

@@ -29,8 +29,8 @@ class OutstandingOfferLimit:
     """The limit on the outstanding offers of each framework, as applied in one allocation cycle.
 
     An offer is outstanding until the framework answers it. A framework whose outstanding offers
-    reach the limit gets no further offers in this cycle. The constructor costs O(frameworks that
-    hold resources); without a limit, each call costs O(1).
+    reach the limit gets no further offers in this cycle. The constructor costs O(frameworks with
+    outstanding offers); without a limit, each call costs O(1).
     """
 
     limited: ClientMask = 0
@@ -45,9 +45,9 @@ class OutstandingOfferLimit:
         self._outstanding: dict[str, Quantities] = {}
         """Quantities in outstanding offers, by framework; without frameworks that have none."""
         self._clients = index.by_framework
-        for framework in cluster.ledger.holders():
+        for framework, quantities in cluster.ledger.outstanding_offers().items():
             if framework in self._clients:
-                self._note(framework, outstanding_offers(cluster, framework))
+                self._note(framework, quantities)
 
     def without(self, eligible: ClientMask) -> ClientMask:
         """Return the given clients except those of frameworks that have reached the limit."""
@@ -90,19 +90,17 @@ def outstanding_limit(cluster: Cluster) -> Mapping[str, float] | None:
     to know which resources are used. It therefore applies only if the master reports them, or if a
     setting makes the engine assume them.
     """
-    fraction = cluster.limits.unanswered
-    if fraction >= 1.0 or not (cluster.reports_used or cluster.ledger.assumed_usage is not None):
+    if cluster.ledger.used.outstanding is None:
         return None
+    fraction = cluster.limits.unanswered
     capacity = cluster.ledger.clients.users.pool.capacity
     return {name: fraction * amount for name, amount in capacity.items()}
 
 
 def outstanding_offers(cluster: Cluster, framework: str) -> Quantities:
     """Return the quantities that a framework has been offered and has not yet answered."""
-    clients, total = cluster.ledger.clients, Quantities()
-    for client in clients.of(framework):
-        total += clients.held(client) - cluster.ledger.used.of(client)
-    return total
+    ledger = cluster.ledger
+    return sum(map(ledger.outstanding_of, ledger.clients.of(framework)), start=Quantities())
 
 
 def reaches_limit(quantities: Quantities, limit: Mapping[str, float]) -> bool:
