@@ -3,6 +3,7 @@
 import gc
 import weakref
 from dataclasses import replace
+from random import Random
 
 import pytest
 
@@ -158,3 +159,58 @@ def test_to_discard_a_framework_costs_the_same_beside_any_number_of_others() -> 
         return steps
 
     assert cost(100) == cost(1)
+
+
+def test_an_update_has_the_result_of_a_removal_and_an_addition() -> None:
+    for seed in range(60):
+        lot = Random(seed)
+        limits = lot.choice([(0, 0), (9, 0), (0, 14), (9, 14)])
+        updated, replaced = Exclusions(*limits), Exclusions(*limits)
+        for _ in range(30):
+            framework, principal = lot.choice("fgh"), lot.choice(["", "p", "q"])
+            agents = {
+                role: lot.sample(["s1", "s2", "s3", "s4"], lot.randrange(5))
+                for role in lot.sample("abc", lot.randrange(4))
+            }
+            updated.put_framework(framework, agents, principal)
+            replaced.discard_framework(framework)
+            replaced.add_framework(framework, agents, principal)
+            assert state(updated) == state(replaced), seed
+            assert updated.take_unlisted() == replaced.take_unlisted(), seed
+
+
+def state(exclusions: Exclusions) -> tuple[object, ...]:
+    """Return all facts that decisions and limits depend on."""
+    return (
+        exclusions._agents,
+        exclusions._clients,
+        exclusions._roles,
+        exclusions._pairs,
+        exclusions._principals,
+        exclusions._total,
+        exclusions._unlisted,
+    )
+
+
+def test_a_client_gets_a_new_predicate_if_an_update_changes_its_agents() -> None:
+    exclusions = Exclusions()
+    exclusions.add_framework("picky", {"a": ["s1", "s2"]})
+    former = exclusions.may_use(PICKY, None)
+    exclusions.put_framework("picky", {"a": ["s2", "s1"]})
+    assert exclusions.may_use(PICKY, None) is former
+    assert not exclusions.take_changes().agents
+    exclusions.put_framework("picky", {"a": ["s2", "s3"]})
+    assert exclusions.may_use(PICKY, None) is not former
+    assert exclusions.take_changes().clients == {PICKY: None}
+
+
+@pytest.mark.interpreted
+def test_an_update_costs_nothing_for_each_pair_that_stays() -> None:
+    def cost(agents: int) -> int:
+        exclusions = Exclusions()
+        names = [f"s{number}" for number in range(agents)]
+        exclusions.add_framework("picky", {"a": names, "b": names})
+        update = {"a": names, "b": [*names[1:], "new"]}
+        return lines(lambda: exclusions.put_framework("picky", update))
+
+    assert cost(500) == cost(10)

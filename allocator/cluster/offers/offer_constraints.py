@@ -170,9 +170,34 @@ class Exclusions:
     def put_framework(
         self, framework: str, agents: Mapping[str, Iterable[str]], principal: str = ""
     ) -> None:
-        """Replace the agents that a framework's offer constraints exclude: role → agent IDs."""
-        self.discard_framework(framework)
-        self.add_framework(framework, agents, principal)
+        """Replace the agents that a framework's offer constraints exclude: role → agent IDs.
+
+        If the limits permit all pairs, only pairs that differ from the former ones cost more than
+        a comparison.
+        """
+        excluded = {role: set(names) for role, names in agents.items()}
+        pairs = sum(map(len, excluded.values()))
+        total = self._total - self._pairs.get(framework, 0) + pairs
+        if 0 < self._most < pairs or 0 < self._most_of_all < total:
+            self.discard_framework(framework)
+            self.add_framework(framework, agents, principal)
+            return
+        self._unlisted.pop(framework, None)
+        self._principals.pop(framework, None)
+        self.set_principal(framework, principal)
+        added: dict[Client, set[str]] = {}
+        for role in dict.fromkeys((*excluded, *sorted(self._roles.get(framework, ())))):
+            client, agents_now = Client(role, framework), excluded.get(role, set())
+            before = self._agents.get(client, set())
+            if agents_now != before:
+                added[client] = agents_now - before
+                self._changes.clients[client] = None
+                self._may_use.pop(client, None)  # a new predicate shows that its result may differ
+                if removed := before - agents_now:
+                    self._admit(client, removed)
+        for client, new in added.items():  # after all removals, so that no limit is exceeded
+            self._exclude(client, set(map(intern, new)))
+        self._limit_changes()
 
     def discard_framework(self, framework: str) -> None:
         """Forget the exclusions of a removed framework, and whether it was unlisted."""
