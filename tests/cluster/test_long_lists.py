@@ -4,6 +4,9 @@ The cost is counted in calls of functions, so that no clock decides. Without bou
 hundreds of thousands of calls.
 """
 
+import difflib
+from typing import Any
+
 import pytest
 
 from allocator.cluster.agents.agent import parse_agent_info
@@ -363,3 +366,41 @@ def test_a_correction_is_found_anew_when_the_cluster_gets_other_resources() -> N
     assert "did you mean gpus?" not in master.engine.misfits()["f"]
     master.add_agent("a2", "cpus:4;mem:4096;gpus:1")
     assert "did you mean gpus?" in master.engine.misfits()["f"]
+
+
+def test_few_corrections_are_computed_for_a_framework_and_none_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each framework names 8 unknown resources in its demand, and 8 in each of 8 offer filters."""
+    computed, plain = 0, difflib.get_close_matches
+
+    def compute(*args: Any, **kwargs: Any) -> list[str]:
+        nonlocal computed
+        computed += 1
+        return plain(*args, **kwargs)
+
+    monkeypatch.setattr(difflib, "get_close_matches", compute)
+    master, frameworks = MasterSide(limits=LIMITS), 40
+    master.add_agent("a1", "cpus:4;mem:4096")
+    for n in range(frameworks):
+        roles = [f"r{n}-{k}" for k in range(8)]
+        info = mesos.FrameworkInfo.FromString(framework_info(f"f{n}", *roles))
+        demand = ";".join(f"cpus{n}x{k}:1" for k in range(8))
+        info.labels.labels.add(key="longshare.demand", value=demand)
+        for role in roles:
+            quantities = info.offer_filters[role].min_allocatable_resources.quantities.add()
+            for k in range(8):
+                quantities.quantities[f"{role}-cpus{k}"].value = 1.0
+        data = info.SerializeToString()
+        master.send(contract.AddFramework(framework_id=f"f{n}", info=data, active=True))
+    computed = 0
+    misfits = master.engine.misfits()
+    assert "cluster has no cpus0x0" in misfits["f0"]
+    assert len(misfits) == frameworks
+    assert computed <= 8 * frameworks
+    computed = 0
+    assert master.engine.misfits() == misfits
+    assert len(master.engine.task_fits("r0-0")) == 1
+    assert not computed, "each framework keeps its descriptions"
+    master.send(contract.UpdateFramework(framework_id="f0", info=framework_info("f0", "r0-0")))
+    assert "f0" not in master.engine.misfits()

@@ -222,7 +222,7 @@ class View(SchedulerAdapter):
             ],
         }
         mistakes = {
-            setting: floor.unknown(Quantities(dict.fromkeys(resources, 1)))
+            setting: "; ".join(floor.unknown(Quantities(dict.fromkeys(resources, 1))))
             for setting, resources in names.items()
         }
         return {setting: mistake for setting, mistake in mistakes.items() if mistake}
@@ -397,23 +397,42 @@ class View(SchedulerAdapter):
             unnamed=tuple(self._unnamed(framework)),
         )
 
-    def _unknown(self, framework: Framework, demands: Iterable[Quantities | None]) -> Iterator[str]:
-        """Yield descriptions of resources that a framework needs, but that no agent has ever had.
+    def _unknown(self, framework: Framework, demands: list[Quantities | None]) -> tuple[str, ...]:
+        """Return descriptions of resources that a framework needs, but that no agent has ever had.
+
+        The framework keeps the descriptions, until a demand or the cluster's resources change.
 
         Args:
             framework: The framework, whose minimum offers are checked.
             demands: The task demands of the framework's clients; None for unknown demands.
         """
-        floor = self._cluster.ledger.floor
-        unknown = dict.fromkeys(floor.unknown(demand) for demand in demands if demand is not None)
-        yield from (shortened(words) for words in unknown if words)
+        made_from = (len(self._cluster.ledger.floor.names), demands)
+        kept = framework.unknown_resources
+        if kept is None or kept[0] != made_from:
+            kept = made_from, tuple(self._describe_unknown(framework, demands))
+            framework.unknown_resources = kept
+        return kept[1]
+
+    def _describe_unknown(
+        self, framework: Framework, demands: Iterable[Quantities | None]
+    ) -> Iterator[str]:
+        floor, most = self._cluster.ledger.floor, MOST_DESCRIBED
+        for demand in demands:
+            unknown = [] if demand is None else floor.unknown(demand, most)
+            if unknown:
+                most -= len(unknown)
+                yield shortened("; ".join(unknown))
         unmet = (
             (role, alternatives[0])
             for role, alternatives in framework.min_allocatable.items()
             if alternatives and not any(map(floor.knows, alternatives))
         )
-        for role, minimum in islice(unmet, MOST_DESCRIBED):
-            yield shortened(f"its offer_filters for the role {role!r}: {floor.unknown(minimum)}")
+        for role, minimum in islice(unmet, most):
+            unknown = floor.unknown(minimum, most)
+            if not unknown:
+                return
+            most -= len(unknown)
+            yield shortened(f"its offer_filters for the role {role!r}: {'; '.join(unknown)}")
 
     def _unnamed(self, framework: Framework) -> list[str]:
         ledger = self._cluster.ledger

@@ -20,9 +20,7 @@ from allocator.fairness.quantities import Quantities
 _LONGEST_TYPO = 64
 """Maximum length in characters of a resource name for which a correction is suggested."""
 MOST_DESCRIBED = 8
-"""Maximum number of a framework's unknown resources, and of its roles, that are described."""
-_MOST_CORRECTIONS = 1000
-"""Maximum number of unknown names whose closest known names are remembered."""
+"""Maximum number of a framework's unknown resources that are described, over all its roles."""
 _MOST_LEARNED = 8
 """Number of latest accepted offers from which a demand is learned."""
 
@@ -138,8 +136,6 @@ class DemandFloor(Largest):
         self._part = part
         self._seen = set[str]()
         """Names of scalar resources that an agent has ever had."""
-        self._corrections: dict[str, str] = {}
-        """Unknown name of a resource → the closest known name, or an empty text."""
         self._names = set[str]()
         """Names of resources that an agent has ever had, including ports and items of sets."""
         self._agents_with = Counter[str]()
@@ -153,7 +149,6 @@ class DemandFloor(Largest):
         """
         if not self._names.issuperset(names):
             self._names.update(names)
-            self._corrections.clear()
             self.version += 1
         self._agents_with.update(list(names))
 
@@ -178,17 +173,21 @@ class DemandFloor(Largest):
             if name in self._seen and amount > (largest := self.of.get(name, 0))
         )
 
-    def unknown(self, demand: Quantities) -> str:
-        """Return an explanation of which demanded resources no agent has ever had; "" if none.
+    def unknown(self, demand: Quantities, most: int = MOST_DESCRIBED) -> list[str]:
+        """Return descriptions of the demanded resources that no agent has ever had.
 
-        The explanation names at most `MOST_DESCRIBED` resources.
+        Each description costs a comparison with all known names, to suggest a correction.
+
+        Args:
+            demand: The demanded resources.
+            most: Maximum number of descriptions.
         """
         descriptions = []
-        for name in heapq.nsmallest(MOST_DESCRIBED, demand.keys() - self._names):
+        for name in heapq.nsmallest(most, demand.keys() - self._names):
             close = self._correction(name)
             meant = f"; did you mean {readable(close)}?" if close else ""
             descriptions.append(f"the cluster has no {readable(name)}{meant}")
-        return "; ".join(descriptions)
+        return descriptions
 
     @property
     def names(self) -> Collection[str]:
@@ -201,14 +200,8 @@ class DemandFloor(Largest):
 
     def _correction(self, name: str) -> str:
         """Return the known resource name that is most similar to an unknown name, or ""."""
-        known = self._corrections.get(name)
-        if known is None:
-            if len(self._corrections) >= _MOST_CORRECTIONS:
-                self._corrections.clear()
-            typo, names = name.lower()[:_LONGEST_TYPO], sorted(self._names)
-            known = next(iter(difflib.get_close_matches(typo, names, n=1)), "")
-            self._corrections[name] = known
-        return known
+        typo, names = name.lower()[:_LONGEST_TYPO], sorted(self._names)
+        return next(iter(difflib.get_close_matches(typo, names, n=1)), "")
 
     def unnamed(self, named: Iterable[str]) -> list[str]:
         """Return the names of resources that present agents have, but that are not in `named`."""

@@ -69,6 +69,9 @@ class Framework:
     """Resources of one task, as stated by a label or, later, by a request; None if unknown."""
     constraint: Constraint = field(init=False)
     """Placement constraint of the framework's tasks, as stated by labels."""
+    unknown_resources: tuple[object, tuple[str, ...]] | None = field(init=False)
+    """Descriptions of resources that the framework needs but no agent has had, after the values
+    from which they were made; None if not made since the latest subscription."""
 
     def __post_init__(self) -> None:
         self.update(self.subscription, self.suppressed)
@@ -83,6 +86,7 @@ class Framework:
         self.min_allocatable = subscription.min_allocatable
         self.demand = subscription.demand
         self.constraint = subscription.constraint
+        self.unknown_resources = None
         self.suppressed = set(suppressed) & subscription.roles
 
     def wants(self, role: str) -> bool:
