@@ -11,6 +11,7 @@ from typing import TypeAlias
 import pytest
 
 from allocator.cluster.agents.agent import Agent
+from allocator.cluster.agents.placement_constraints import Host, Hosts
 from allocator.cluster.allocation.client_index import ClientMask
 from allocator.cluster.allocation.client_order import ClientOrder, MakeNode
 from allocator.cluster.allocation.progressive_filling import Node
@@ -706,3 +707,36 @@ def test_an_event_does_not_sum_its_clients_shared_volumes_on_other_agents(
 
     cost(2)  # fills the caches
     assert abs(cost(20) - cost(2)) < 20
+
+
+def lines_of_labels(labels: dict[str, str]) -> int:
+    """Return the lines that a framework with placement labels costs on agents with a number."""
+    made = master("drf", flat(1))
+    for n in range(40):
+        call = agent_call(f"n{n}", "cpus:4;mem:64")
+        described = mesos.SlaveInfo.FromString(call.info)
+        generation = described.attributes.add(name="gen", type=mesos.Value.SCALAR)
+        generation.scalar.value = 1
+        call.info = described.SerializeToString()
+        made.send(call)
+    data = info("x", "x", labels)
+    return lines(lambda: made.send(contract.AddFramework(framework_id="x", info=data)))
+
+
+@pytest.mark.interpreted
+def test_attributes_that_require_one_number_cost_each_agent_one_comparison() -> None:
+    def cost(spellings: int) -> int:
+        return lines_of_labels(
+            {"attributes": ";".join(f"gen:1.{'0' * n}" for n in range(spellings))}
+        )
+
+    cost(1)  # fills the caches
+    assert cost(32) < cost(1) + 32 * 20
+
+
+@pytest.mark.interpreted
+def test_globs_longer_than_the_name_of_an_agent_cost_the_agent_nothing() -> None:
+    host = Host.of(mesos.SlaveInfo(hostname="node-1.cluster.example.org"))
+    hosts = Hosts(f"*{n:0245}*" for n in range(32))
+    assert lines(lambda: host in hosts) < len(host.name)
+    assert host in Hosts((*hosts.items, "*node*", "x?", "*.org"))

@@ -5,7 +5,7 @@ hundreds of thousands of calls.
 """
 
 import difflib
-from typing import Any
+from collections.abc import Sequence
 
 import pytest
 
@@ -374,10 +374,10 @@ def test_few_corrections_are_computed_for_a_framework_and_none_again(
     """Each framework names 8 unknown resources in its demand, and 8 in each of 8 offer filters."""
     computed, plain = 0, difflib.get_close_matches
 
-    def compute(*args: Any, **kwargs: Any) -> list[str]:
+    def compute(word: str, possibilities: Sequence[str], n: int) -> list[str]:
         nonlocal computed
         computed += 1
-        return plain(*args, **kwargs)
+        return plain(word, possibilities, n)
 
     monkeypatch.setattr(difflib, "get_close_matches", compute)
     master, frameworks = MasterSide(limits=LIMITS), 40

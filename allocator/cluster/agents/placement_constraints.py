@@ -1,12 +1,13 @@
 """Placement constraints: the agents on which tasks may run, and the syntax of constraints."""
 
 import ipaddress
+import math
 import re
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase, translate
-from itertools import chain, islice, starmap
+from itertools import chain, islice
 from typing import Final, TypeAlias
 
 from allocator.cluster.input.limits import Limits
@@ -71,17 +72,29 @@ class _Values:
                 ranges += [(each.begin, each.end) for each in attribute.ranges.range]
         return cls(frozenset(texts) if len(texts) > _FEW_TEXTS else tuple(texts), tuple(ranges))
 
-    def contain(self, value: str) -> bool:
-        """Return whether a required value is one of the texts, or a number in one of the ranges."""
-        if value in self.texts:
-            return True
-        if not self.ranges:
-            return False
-        try:
-            number = float(value)
-        except ValueError:
-            return False
+    def contain(self, required: "_Required") -> bool:
+        """Return whether each required value is one of the texts, or a number in a range."""
+        if not self.texts:
+            return all(map(self._has_number, required.numbers))
+        return all(
+            value in self.texts or self._has_number(number)
+            for value, number in required.values.items()
+        )
+
+    def _has_number(self, number: float) -> bool:
         return any(first <= number <= last for first, last in self.ranges)
+
+
+@dataclass(frozen=True, slots=True)
+class _Required:
+    """The values that the attributes of one name must have, all of them."""
+
+    name: str
+    """Name of the attributes."""
+    values: dict[str, float]
+    """Each value, and the same value as a number; not a number (NaN) for another text."""
+    numbers: frozenset[float]
+    """The different numbers; NaN if a value is another text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,29 +132,34 @@ class Host:
             attributes=attributes,
         )
 
-    def has(self, name: str, value: str) -> bool:
-        """Return whether an attribute of this name has a required value, or contains it."""
+    def has(self, required: _Required) -> bool:
+        """Return whether the attributes of a name have, or contain, all required values."""
         if not self._values and self.attributes:
             by_name: dict[str, list[mesos.Attribute]] = {}
             for attribute in self.attributes:
                 by_name.setdefault(attribute.name, []).append(attribute)
             self._values.update((key, _Values.of(group)) for key, group in by_name.items())
-        values = self._values.get(name)
-        return values is not None and values.contain(value)
+        values = self._values.get(required.name)
+        return values is not None and values.contain(required)
 
 
 class _Globs:
     """A matcher of many globs, which compares a name with all of them at once.
 
     The state is a set of positions in the globs, kept as an integer (Navarro and Raffinot, Flexible
-    Pattern Matching in Strings, §4). A character of a name costs a few operations on integers.
+    Pattern Matching in Strings, §4). A character of a name costs a few operations on integers. The
+    integers have a bit for each character of the globs that are not longer than the name.
 
     Args:
         globs: Globs in lower case.
     """
 
     def __init__(self, globs: Iterable[str]) -> None:
-        self._begin = self._repeated = self._end = self._any = 0
+        self._repeated = self._end = self._any = 0
+        self._shortest = list[int]()
+        """Length of the shortest name that each glob can match, in ascending order."""
+        self._begins = [0]
+        """Beginnings of the first globs, by their number, in the order of `_shortest`."""
         self._letters: dict[str, int] = {}
         """Positions that a literal reaches, by character."""
         self._classes: dict[str, int] = {}
@@ -149,9 +167,11 @@ class _Globs:
         self._reached: dict[str, int] = {}
         """All positions that a character reaches, for characters of earlier names."""
         position = 1
-        for glob in globs:
-            self._begin |= position
-            for part in _PART.findall(glob):
+        by_length = [(len(parts) - parts.count("*"), parts) for parts in map(_PART.findall, globs)]
+        for shortest, parts in sorted(by_length):
+            self._shortest.append(shortest)
+            self._begins.append(self._begins[-1] | position)
+            for part in parts:
                 if part == "*":
                     self._repeated |= position
                     continue
@@ -166,7 +186,8 @@ class _Globs:
 
     def match(self, name: str) -> bool:
         """Return whether a name matches one of the globs."""
-        state, repeated, reached = self._begin, self._repeated, self._reached
+        state = self._begins[bisect_right(self._shortest, len(name))]
+        repeated, reached = self._repeated, self._reached
         for character in name:
             if character not in reached:
                 reached[character] = self._positions(character)
@@ -322,6 +343,17 @@ class Constraint:
     """Names and values of attributes; the agent must have all of them."""
     unreadable: str = ""
     """Error message of an invalid constraint, which admits no agent; empty if valid."""
+    _required: tuple[_Required, ...] = field(init=False, compare=False, repr=False)
+    """The attributes by name, with their values as numbers."""
+
+    def __post_init__(self) -> None:
+        by_name: dict[str, dict[str, float]] = {}
+        for name, value in self.attributes:
+            by_name.setdefault(name, {})[value] = _parse_number(value)
+        required = tuple(
+            _Required(name, values, frozenset(values.values())) for name, values in by_name.items()
+        )
+        object.__setattr__(self, "_required", required)
 
     def __bool__(self) -> bool:
         return bool(self.whitelist or self.blacklist or self.attributes or self.unreadable)
@@ -332,7 +364,7 @@ class Constraint:
             not self.unreadable
             and (not self.whitelist or host in self.whitelist)
             and host not in self.blacklist
-            and all(starmap(host.has, self.attributes))
+            and all(map(host.has, self._required))
         )
 
     def __str__(self) -> str:
@@ -343,6 +375,14 @@ class Constraint:
         if self.attributes:
             parts.append("attributes " + ";".join(f"{n}:{v}" for n, v in self.attributes))
         return " and ".join(parts)
+
+
+def _parse_number(text: str) -> float:
+    """Return the number that a text states; not a number (NaN) for another text."""
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
 
 
 def parse_attributes(items: Iterable[str]) -> tuple[tuple[str, str], ...]:
