@@ -404,3 +404,20 @@ def test_few_corrections_are_computed_for_a_framework_and_none_again(
     assert not computed, "each framework keeps its descriptions"
     master.send(contract.UpdateFramework(framework_id="f0", info=framework_info("f0", "r0-0")))
     assert "f0" not in master.engine.misfits()
+
+
+def test_the_reason_of_a_framework_is_short_however_long_its_labels_and_roles_are() -> None:
+    master = MasterSide(limits=LIMITS)
+    master.add_agent("a1", "cpus:4;mem:4096")
+    roles = [f"{'r' * 1000}{n}" for n in range(200)]
+    info = mesos.FrameworkInfo.FromString(framework_info("f", *roles))
+    value = ";".join(f"rack:{'x' * 2000}{n}" for n in range(32))
+    info.labels.labels.add(key="longshare.attributes", value=value)
+    excluded = [contract.ExcludedAgents(role=role, agent_ids=["a1"]) for role in roles]
+    data = info.SerializeToString()
+    call = contract.AddFramework(framework_id="f", info=data, active=True, excluded=excluded)
+    master.send(call)
+    reason = master.engine.misfits()["f"]
+    assert "no agent meets its constraint: attributes rack:xxx" in reason
+    assert reason.count("exclude every agent") == 8
+    assert len(reason) < 4000

@@ -373,7 +373,8 @@ class Constraint:
         parts = [f"whitelist {self.whitelist}"] if self.whitelist else []
         parts += [f"blacklist {self.blacklist}"] if self.blacklist else []
         if self.attributes:
-            parts.append("attributes " + ";".join(f"{n}:{v}" for n, v in self.attributes))
+            attributes = ";".join(f"{name}:{value}" for name, value in self.attributes)
+            parts.append(f"attributes {shortened(attributes)}")
         return " and ".join(parts)
 
 

@@ -469,8 +469,8 @@ class View(SchedulerAdapter):
             texts += dict.fromkeys(f"one task needs {words}" for words in beyond if words)
             if beyond or framework.min_allocatable:
                 texts += self._unknown(framework, demands)
-        for client in clients:
-            if ledger.exclusions.number(client) == agents:
-                role = client.role
-                texts.append(f"its offer constraints for the role {role!r} exclude every agent")
+        roles = [client.role for client in clients if ledger.exclusions.number(client) == agents]
+        for role in roles[:MOST_DESCRIBED]:
+            name = shortened(repr(role))
+            texts.append(f"its offer constraints for the role {name} exclude every agent")
         return "; ".join(texts)

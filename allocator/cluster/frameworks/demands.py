@@ -20,7 +20,8 @@ from allocator.fairness.quantities import Quantities
 _LONGEST_TYPO = 64
 """Maximum length in characters of a resource name for which a correction is suggested."""
 MOST_DESCRIBED = 8
-"""Maximum number of a framework's unknown resources that are described, over all its roles."""
+"""Maximum number of a framework's unknown resources that are described, over all its roles, and of
+roles whose offer constraints are described."""
 _MOST_LEARNED = 8
 """Number of latest accepted offers from which a demand is learned."""
 
