@@ -633,16 +633,36 @@ def test_users_that_come_and_go_stay_within_the_limit_of_idle_users() -> None:
         assert len(master.engine.standings()) <= 50 + 2 * 5
 
 
-def test_rejected_input_of_ten_thousand_frameworks_at_most_is_kept() -> None:
+def test_rejected_calls_of_ten_thousand_senders_at_most_are_kept() -> None:
+    """The senders of other errors are known frameworks and agents."""
     quarantine, flaw = Quarantine(), ValidationError("malformed", "it is")
     for number in range(10_001):
         quarantine.put("framework", f"f{number}", "call", flaw)
     assert len(quarantine) == 10_000
-    for name in ("f0", "f10000"):
-        quarantine.put("framework", name, "answer", flaw)
-    assert len(quarantine) == 10_000
-    assert quarantine.of("framework", "f0") == [flaw, flaw]
     assert quarantine.of("framework", "f10000") == []
+    for name in ("f0", "f10000"):
+        quarantine.put("framework", name, "subscription", flaw)
+    topics = [[each.topic for each in quarantine.of("framework", n)] for n in ("f0", "f10000")]
+    assert topics == [["call", "subscription"], ["subscription"]]
+    quarantine.put("framework", "f0", "call", None)
+    quarantine.forget("framework", "f1")
+    for number in range(4):
+        quarantine.put("role", f"r{number}", "weight", flaw)
+    assert [len(quarantine.of("role", f"r{number}")) for number in range(4)] == [1, 1, 0, 0]
+
+
+def test_the_senders_of_the_latest_changes_are_remembered() -> None:
+    quarantine, flaw = Quarantine(), ValidationError("malformed", "it is")
+    quarantine.put("framework", "f1", "answer", flaw)
+    version = quarantine.version
+    assert quarantine.changed_since(version) == []
+    quarantine.put("framework", "f2", "answer", flaw)
+    quarantine.put("framework", "f1", "answer", None)
+    assert quarantine.changed_since(version) == [("framework", "f2"), ("framework", "f1")]
+    for _ in range(10_000):
+        quarantine.put("framework", "f3", "answer", flaw)
+    assert quarantine.changed_since(version) is None
+    assert quarantine.changed_since(quarantine.version - 1) == [("framework", "f3")]
 
 
 def test_an_observer_gets_the_time_of_each_change_before_the_change() -> None:

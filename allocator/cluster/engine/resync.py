@@ -72,6 +72,7 @@ def carry_over(before: Cluster, after: Cluster) -> Cooperative[None]:
     for rejected in before.quarantine:
         if rejected.topic in _KEPT and rejected.name in after.ledger.frameworks:
             after.quarantine.put(*rejected)
+        yield
 
 
 def _carry_framework(before: Cluster, after: Cluster, framework: Framework) -> None:

@@ -11,7 +11,7 @@ from allocator.cluster.backfill.holds import BackfillHold
 from allocator.cluster.engine.wording import MesosWording
 from allocator.cluster.frameworks.demands import MOST_DESCRIBED
 from allocator.cluster.frameworks.framework import Client, Framework
-from allocator.cluster.input.quarantine import RejectedInput
+from allocator.cluster.input.quarantine import Kind, RejectedInput, Sender
 from allocator.cluster.quota import Quota
 from allocator.cluster.reasons import Survey, could_be_served, survey
 from allocator.cluster.settings import EngineSettings
@@ -248,10 +248,25 @@ class View(SchedulerAdapter):
         """Return an iterator over all rejected input that is still in quarantine."""
         return iter(self._cluster.quarantine)
 
+    def rejected_input_of(self, kind: Kind, name: str) -> list[RejectedInput]:
+        """Return the rejected input of one sender that is still in quarantine."""
+        return self._cluster.quarantine.of(kind, name)
+
     @property
     def rejected_version(self) -> tuple[int, int]:
         """A value that differs after each change of `rejected_inputs`."""
         return self.statistics.snapshots, self._cluster.quarantine.version
+
+    def rejected_since(self, version: tuple[int, int]) -> list[Sender] | None:
+        """Return the senders whose rejected input has changed since a version; None: any may have.
+
+        Args:
+            version: An earlier `rejected_version`.
+        """
+        snapshots, number = version
+        if snapshots != self.statistics.snapshots:
+            return None
+        return self._cluster.quarantine.changed_since(number)
 
     def task_fits(self, user: str) -> list[TaskFit]:
         """Return how the tasks of each of a user's frameworks fit the cluster."""
@@ -455,7 +470,8 @@ class View(SchedulerAdapter):
         unreadable = framework.subscription.unreadable if slips else ""
         texts = [unreadable] if unreadable else []
         if self._cluster.quarantine:
-            texts += [flaw.words for flaw in self._cluster.quarantine.of("framework", framework.id)]
+            rejected = self._cluster.quarantine.of("framework", framework.id)
+            texts += [each.flaw.words for each in rejected]
         agents = len(ledger.agents)
         clients = ledger.clients.of(framework.id) if agents else []
         if agents and not self._cluster.recovering:

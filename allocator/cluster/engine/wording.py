@@ -181,8 +181,7 @@ class MesosWording(Wording):
             words.append(kept_back)
         words.extend(
             f"The service has rejected data about the role: {rejected.flaw.words}."
-            for rejected in view.rejected_inputs()
-            if rejected.kind == "role" and rejected.name == user
+            for rejected in view.rejected_input_of("role", user)
         )
         return words
 

@@ -4,8 +4,10 @@ Invalid input of a framework, an agent or an operation affects only its sender. 
 is kept, by sender and topic, until the sender provides valid input or is removed.
 """
 
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Literal, NamedTuple, TypeAlias
 
 from allocator.cluster.input.errors import InvalidEvent
@@ -21,8 +23,16 @@ Reason: TypeAlias = Literal["text", "limit", "malformed", "contradiction", "faul
 """Why input is rejected: not UTF-8; over a limit; malformed; contradicts known state; internal
 error."""
 
+Sender: TypeAlias = tuple[Kind, str]
+"""Kind of a sender, and its ID or name."""
+
 MOST = 10_000
-"""Maximum number of senders with validation errors; errors of further senders are dropped."""
+"""Maximum number of senders with errors of calls and weights, whose sender need not be known. Such
+errors of further senders are dropped. Other errors are kept as long as their sender is known."""
+_MOST_CHANGES = 10_000
+"""Number of latest changes whose senders are remembered."""
+_OF_ANY_SENDER: frozenset[Topic] = frozenset({"call", "weight"})
+"""Topics of errors whose sender need not be known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +65,11 @@ class Quarantine:
     """All current validation errors, by sender (kind and name) and topic."""
 
     def __init__(self) -> None:
-        self._flaws: dict[tuple[Kind, str], dict[Topic, ValidationError]] = {}
+        self._flaws: dict[Sender, dict[Topic, ValidationError]] = {}
+        self._limited = set[Sender]()
+        """Senders with an error whose sender need not be known."""
+        self._changed: deque[Sender] = deque(maxlen=_MOST_CHANGES)
+        """Senders of the latest changes, oldest first."""
         self.version = 0
         """Number of changes."""
 
@@ -78,23 +92,41 @@ class Quarantine:
         """
         subject = kind, name
         if flaw is not None:
-            if subject in self._flaws or len(self._flaws) < MOST:
-                self._flaws.setdefault(subject, {})[topic] = flaw
-                self.version += 1
+            if topic in _OF_ANY_SENDER:
+                if len(self._limited) >= MOST and subject not in self._limited:
+                    return
+                self._limited.add(subject)
+            self._flaws.setdefault(subject, {})[topic] = flaw
+            self._note_change(subject)
         elif self._flaws and topic in (topics := self._flaws.get(subject, {})):
             del topics[topic]
-            self.version += 1
+            self._note_change(subject)
+            if _OF_ANY_SENDER.isdisjoint(topics):
+                self._limited.discard(subject)
             if not topics:
                 del self._flaws[subject]
 
-    def of(self, kind: Kind, name: str) -> list[ValidationError]:
+    def of(self, kind: Kind, name: str) -> list[RejectedInput]:
         """Return all current validation errors of a sender."""
-        return list(self._flaws.get((kind, name), {}).values())
+        topics = self._flaws.get((kind, name), {})
+        return [RejectedInput(kind, name, topic, flaw) for topic, flaw in topics.items()]
+
+    def changed_since(self, version: int) -> list[Sender] | None:
+        """Return the senders of changes after a version, oldest first; None if not remembered."""
+        number = self.version - version
+        if number > len(self._changed):
+            return None
+        return list(islice(self._changed, len(self._changed) - number, None))
 
     def forget(self, kind: Kind, name: str) -> None:
         """Forget the errors of a sender that was removed."""
+        self._limited.discard((kind, name))
         if self._flaws.pop((kind, name), None) is not None:
-            self.version += 1
+            self._note_change((kind, name))
+
+    def _note_change(self, sender: Sender) -> None:
+        self.version += 1
+        self._changed.append(sender)
 
 
 def describe_error(error: Exception) -> str:

@@ -3,8 +3,9 @@
 import asyncio
 import heapq
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass, field
+from itertools import islice
 from operator import attrgetter
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
@@ -26,7 +27,7 @@ from allocator.service.masters.wire import HeavyEventsError, WireError
 from allocator.users.memory import Memory
 
 if TYPE_CHECKING:
-    from allocator.cluster.input.quarantine import RejectedInput
+    from allocator.cluster.input.quarantine import RejectedInput, Sender
 
 HELLO_TIMEOUT_S = 10.0
 """Seconds within which a master must send Hello."""
@@ -43,6 +44,9 @@ SLICE_OFFERS = 250
 """
 _VERSION_OF_SLICES = 4
 """First version of the contract with `Decisions.more`."""
+MOST_REPORTED = 1_000
+"""Maximum number of senders of rejected input that a tick reports to the master, and to the log.
+Further senders follow at the next ticks."""
 MAX_NAME_LENGTH = 1000
 """Maximum length of each name in Hello, in characters."""
 
@@ -200,8 +204,10 @@ class Session:
         """Rejected frameworks of which the master has been informed: identifier → reason."""
         self._rejected_versions: dict[str, tuple[int, int]] = {}
         """`Engine.rejected_version` when the master was informed, and when warnings were logged."""
-        self._reported_rejections: set[RejectedInput] = set()
-        """Other rejected inputs that have been logged."""
+        self._unreported: dict[str, dict[Sender, None]] = {"master": {}, "log": {}}
+        """Senders of rejected input to report to the master and to the log, at the next ticks."""
+        self._logged_rejections: dict[Sender, list[RejectedInput]] = {}
+        """Other rejected inputs that have been logged, by sender."""
         self._statistics = statistics
         """Statistics of all masters' sessions."""
         self._masters = masters
@@ -537,27 +543,35 @@ class Session:
 
         Each is returned with the reason; it is returned again only if the reason changes.
         """
-        if not self._is_new_version("master"):
-            return []
-        before, self._refused = (
-            self._refused,
-            {
-                rejected.name: rejected.flaw.words
-                for rejected in self._engine.rejected_inputs()
-                if (rejected.kind, rejected.topic) == ("framework", "subscription")
-            },
-        )
-        return [
-            contract.Refused(framework_id=name, reason=words)
-            for name, words in sorted(self._refused.items())
-            if before.get(name) != words
-        ]
+        refused = []
+        for kind, name in self._next_senders("master", (("framework", n) for n in self._refused)):
+            before, words = self._refused.pop(name, None), None
+            for rejected in self._engine.rejected_input_of(kind, name):
+                if (kind, rejected.topic) == ("framework", "subscription"):
+                    words = self._refused[name] = rejected.flaw.words
+            if words is not None and words != before:
+                refused.append(contract.Refused(framework_id=name, reason=words))
+        return refused
 
-    def _is_new_version(self, reader: str) -> bool:
-        """Return whether rejected inputs have changed since the last call for a reader."""
-        version = self._engine.rejected_version
-        before, self._rejected_versions[reader] = self._rejected_versions.get(reader), version
-        return version != before
+    def _next_senders(self, reader: str, reported: "Iterable[Sender]") -> "list[Sender]":
+        """Return senders whose rejected input may have changed since the last calls for a reader.
+
+        Args:
+            reader: The reader: "master" or "log".
+            reported: All senders whose rejected input has been reported to the reader.
+        """
+        version, waiting = self._engine.rejected_version, self._unreported[reader]
+        before = self._rejected_versions.get(reader, (-1, 0))
+        if version != before:
+            self._rejected_versions[reader] = version
+            changed = self._engine.rejected_since(before)
+            if changed is None:
+                changed = [*reported, *(each[:2] for each in self._engine.rejected_inputs())]
+            waiting.update(dict.fromkeys(sorted(changed)))
+        senders = list(islice(waiting, MOST_REPORTED))
+        for sender in senders:
+            del waiting[sender]
+        return senders
 
     def _report_misfits(self) -> None:
         """Log why frameworks cannot get offers, and why the engine has rejected input.
@@ -584,8 +598,7 @@ class Session:
                     name=self._engine.framework_name(framework),
                     reason=reason,
                 )
-        if self._is_new_version("log"):
-            self._report_rejections()
+        self._report_rejections()
 
     def _next_frameworks(self) -> list[str]:
         """Return the IDs of the frameworks that this tick examines: all, or the next in turn."""
@@ -603,21 +616,23 @@ class Session:
 
     def _report_rejections(self) -> None:
         """Log rejected input, except of known frameworks: their misfits contain the reason."""
-        frameworks = set(self._engine.framework_ids())
-        rejections = {
-            rejected
-            for rejected in self._engine.rejected_inputs()
-            if rejected.kind != "framework" or rejected.name not in frameworks
-        }
-        for rejected in rejections - self._reported_rejections:
-            _log.warning(
-                "set aside",
-                kind=rejected.kind,
-                name=rejected.name,
-                about=rejected.topic,
-                reason=rejected.flaw.words,
-            )
-        self._reported_rejections = rejections
+        for sender in self._next_senders("log", self._logged_rejections):
+            kind, name = sender
+            before = self._logged_rejections.pop(sender, [])
+            if kind == "framework" and self._engine.framework(name) is not None:
+                continue
+            rejections = self._engine.rejected_input_of(kind, name)
+            if rejections:
+                self._logged_rejections[sender] = rejections
+            for rejected in rejections:
+                if rejected not in before:
+                    _log.warning(
+                        "set aside",
+                        kind=kind,
+                        name=name,
+                        about=rejected.topic,
+                        reason=rejected.flaw.words,
+                    )
 
     def _request_snapshot(self, reason: str, *, elected: bool = False) -> contract.ToMaster:
         """Return a request for a snapshot, to be sent to the master in place of decisions.

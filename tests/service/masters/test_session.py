@@ -377,6 +377,35 @@ def test_a_tick_costs_the_same_however_many_frameworks_are_invalid() -> None:
     assert cost(1600) < cost(400) + 20
 
 
+@pytest.mark.interpreted
+def test_a_changed_reason_costs_the_same_however_many_frameworks_are_invalid() -> None:
+    def cost(number: int) -> int:
+        master, session = with_invalid_frameworks(number)
+        for _ in range(8):
+            session._report_misfits()
+            session._newly_refused()
+        data = framework_info("x0", "other/../role")
+        master.send(contract.UpdateFramework(framework_id="x0", info=data))
+        reported: list[contract.Refused] = []
+
+        def work() -> None:
+            session._report_misfits()
+            reported.extend(session._newly_refused())
+
+        calls = counted(work)
+        assert ["other" in refused.reason for refused in reported] == [True]
+        return calls
+
+    cost(1)  # fills the caches
+    assert cost(1600) < cost(400) + 20
+
+
+def test_many_invalid_frameworks_are_reported_to_the_master_at_several_ticks() -> None:
+    _, session = with_invalid_frameworks(2500)
+    numbers = [len(session._newly_refused()) for _ in range(4)]
+    assert numbers == [1000, 1000, 500, 0]
+
+
 def test_each_invalid_framework_is_logged_once_and_reported_to_the_master_once() -> None:
     master, session = with_invalid_frameworks(500)
 
