@@ -6,11 +6,11 @@ from typing_extensions import override
 
 from allocator.cluster.agents.agent import Agent
 from allocator.cluster.allocation import Allocator
+from allocator.cluster.allocation.answer import Answer
 from allocator.cluster.frameworks.framework import Client
 from allocator.cluster.resources import NOTHING, Resources
 from allocator.cluster.state import Cluster
 from allocator.cluster.users import User, Users
-from allocator.contract import allocator_pb2 as contract
 from allocator.cooperative import Cooperative
 from allocator.fairness.pool import Pool
 from allocator.fairness.quantities import Quantities
@@ -78,7 +78,7 @@ class OneByOne(Allocator):
         self._quotas = cluster.ledger.quotas
 
     @override
-    def run(self, agents: Iterable[Agent], decisions: contract.Decisions) -> Cooperative[int]:
+    def run(self, agents: Iterable[Agent], answer: Answer) -> Cooperative[int]:
         whitelist = self._cluster.whitelist
         open_agents = [
             agent
@@ -105,7 +105,7 @@ class OneByOne(Allocator):
                 if agent.available:
                     self._cluster.candidates.mark_changed(agent.id)
         for framework, parts in self._made.items():
-            offers = decisions.offers.add(framework_id=framework)
+            offers = answer.last.offers.add(framework_id=framework)
             for (name, role), give in parts.items():
                 offers.offers.add(role=role, agent_id=name, resources=give.messages(role))
         return sum(len(parts) for parts in self._made.values())

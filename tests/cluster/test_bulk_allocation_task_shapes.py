@@ -13,6 +13,7 @@ from typing_extensions import override
 
 from allocator.cluster.agents.agent import Agent
 from allocator.cluster.allocation import Allocator
+from allocator.cluster.allocation.answer import Answer
 from allocator.cluster.allocation.bulk_allocation import BulkAllocator, BulkPlan
 from allocator.cluster.allocation.client_order import CycleSorters
 from allocator.cluster.engine import Engine
@@ -114,7 +115,7 @@ def one_by_one(
 
     class Plain(Allocator):
         @override
-        def run(self, agents: Sequence[Agent], decisions: contract.Decisions) -> Cooperative[int]:
+        def run(self, agents: Sequence[Agent], answer: Answer) -> Cooperative[int]:
             clients, at_first = self._ledger.clients, AtFirst()
             at_first.note(clients.users, clients.users.root)
             for stage in stages if agents and not given else ():

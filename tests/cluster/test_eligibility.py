@@ -11,6 +11,7 @@ from typing_extensions import override
 
 from allocator.cluster.agents.agent import Agent
 from allocator.cluster.allocation import Allocator
+from allocator.cluster.allocation.answer import Answer
 from allocator.cluster.allocation.bulk_allocation import Eligibility
 from allocator.cluster.allocation.client_index import ClientIndex
 from allocator.cluster.allocation.client_order import (
@@ -61,7 +62,7 @@ def known(seed: int) -> Cluster:
 
     class Kept(Allocator):
         @override
-        def run(self, agents: Sequence[Agent], decisions: contract.Decisions) -> Cooperative[int]:
+        def run(self, agents: Sequence[Agent], answer: Answer) -> Cooperative[int]:
             kept.append(self._cluster)
             yield
             return 0

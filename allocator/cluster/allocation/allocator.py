@@ -131,7 +131,7 @@ class Allocator:
 
         if self._bulk_allowed(agents, order):
             bulk = self.bulk_allocator(self._filters, builder, index, order, limit)
-            yield from self._serve_groups(agents, sharing, builder, bulk, fair_shares, limit)
+            yield from self._serve_groups(agents, sharing, builder, bulk, fair_shares)
             return
         for number, agent in enumerate(agents):
             allowed = limit.without(self._may_use(agent, sharing))
@@ -154,7 +154,6 @@ class Allocator:
         builder: OfferBuilder,
         bulk: BulkAllocator,
         fair_shares: FairShareStage,
-        limit: OutstandingOfferLimit,
     ) -> InParts[contract.Decisions, None]:
         """Allocate agents by fair share, large groups of identical agents at once.
 
@@ -164,7 +163,6 @@ class Allocator:
             builder: Records the allocations and collects the offers.
             bulk: Allocates groups.
             fair_shares: Allocates an agent.
-            limit: Excludes frameworks with too many outstanding offers.
         """
         bulk_threshold = self._cluster.whole_from
         groups = bulk.group_agents(
@@ -174,7 +172,8 @@ class Allocator:
             is_bulk = len(group.agents) >= bulk_threshold
             placements = (yield from bulk.allocate_group(group)) if is_bulk else {}
             for agent, may_use in zip(group.agents, group.may_use, strict=True):
-                allowed, tasks = limit.without(may_use), placements.get(agent.id, ())
+                allowed = builder.outstanding.without(may_use)
+                tasks = placements.get(agent.id, ())
                 if allowed or tasks:
                     if tasks or not fair_shares.offer_whole(agent, allowed):
                         yield from fair_shares.serve(agent, allowed, tasks)

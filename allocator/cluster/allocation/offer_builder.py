@@ -42,7 +42,7 @@ class OutstandingOfferLimit:
         self._limit = outstanding_limit(cluster)
         if self._limit is None:
             return
-        self._outstanding: dict[str, Quantities] = {}
+        self.outstanding: dict[str, Quantities] = {}
         """Quantities in outstanding offers, by framework; without frameworks that have none."""
         self._clients = index.by_framework
         for framework, quantities in cluster.ledger.outstanding_offers().items():
@@ -63,7 +63,7 @@ class OutstandingOfferLimit:
         """
         if self._limit is None:
             return True
-        outstanding = dict(self._outstanding)
+        outstanding = dict(self.outstanding)
         for client, quantities in allocations:
             total = outstanding.get(client.framework, Quantities()) + quantities
             if reaches_limit(total, self._limit):
@@ -74,11 +74,11 @@ class OutstandingOfferLimit:
     def add(self, client: Client, quantities: Quantities) -> None:
         """Count the quantities of a new offer to the client against the limit of its framework."""
         if self._limit is not None and client.framework in self._clients:
-            before = self._outstanding.get(client.framework, Quantities())
+            before = self.outstanding.get(client.framework, Quantities())
             self._note(client.framework, before + quantities)
 
     def _note(self, framework: str, quantities: Quantities) -> None:
-        self._outstanding[framework] = quantities
+        self.outstanding[framework] = quantities
         if self._limit is not None and reaches_limit(quantities, self._limit):
             self.limited |= self._clients[framework]
 
@@ -139,7 +139,7 @@ class OfferBuilder:
         self, cluster: Cluster, outstanding: OutstandingOfferLimit, answer: Answer
     ) -> None:
         self._cluster = cluster
-        self._outstanding = outstanding
+        self.outstanding = outstanding
         self._answer = answer
         self._ledger = cluster.ledger
         self.quotas = cluster.ledger.quotas
@@ -380,7 +380,7 @@ class OfferBuilder:
         if before is None:
             self.unwritten += 1
         offers[key] = share if before is None else before + share
-        self._outstanding.add(client, share.scalars)
+        self.outstanding.add(client, share.scalars)
         self._cluster.demands.note_offer(client, agent.id, offers[key])
         if self._ledger.assumed_usage is not None:
             self._ledger.assumed_usage.offered(agent.id, client, self._cluster.now_ns)

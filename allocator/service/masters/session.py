@@ -173,6 +173,11 @@ class Session:
         certificate: Name in the peer's TLS certificate; None if no certificate was requested.
     """
 
+    admitted = False
+    """Whether the session's first snapshot has arrived and been admitted."""
+    closed = False
+    """True once the stream has ended. A snapshot that is being restored then is still completed."""
+
     def __init__(
         self,
         engine: Engine,
@@ -188,11 +193,6 @@ class Session:
         self.elected_ns = 0
         """Time at which the master claims to have been elected, in nanoseconds by its own clock;
         0 if it does not claim leadership."""
-        self.admitted = False
-        """Whether the session's first snapshot has arrived and been admitted."""
-        self.closed = False
-        """True once the stream has ended. A snapshot that is being restored then is still
-        completed."""
         self._engine = engine
         self._reported_misfits: dict[str, str] = {}
         """Frameworks that cannot get offers and have been logged: identifier → reason."""
