@@ -214,3 +214,13 @@ def test_an_update_costs_nothing_for_each_pair_that_stays() -> None:
         return lines(lambda: exclusions.put_framework("picky", update))
 
     assert cost(500) == cost(10)
+
+
+@pytest.mark.interpreted
+def test_a_list_beyond_the_limit_is_not_recorded_pair_by_pair() -> None:
+    exclusions, names = Exclusions(most=1000), [f"s{number}" for number in range(600)]
+    update = {"a": names, "b": names}
+    for _ in range(2):
+        assert lines(lambda: exclusions.put_framework("picky", update)) < 100
+        [(_, flaw)] = exclusions.take_unlisted()
+        assert "1200 pairs" in flaw.words

@@ -54,6 +54,7 @@ class Exclusions:
     def __init__(self, most: int = 0, most_of_all: int = 0) -> None:
         self._most = most
         self._most_of_all = most_of_all
+        self._own_maximum = f"more than {most} (limits.exclusions)"
         self._pairs: dict[str, int] = {}
         """framework → number of its pairs"""
         self._principals: dict[str, str] = {}
@@ -137,10 +138,15 @@ class Exclusions:
         if framework in self._unlisted:
             self._to_reject.append(framework)
             return
-        for role, names in agents.items():
+        excluded = {role: set(map(intern, names)) for role, names in agents.items()}
+        pairs = self._pairs_beyond_own(framework, excluded)
+        if pairs:
+            self.unlist(framework, self._too_many(pairs, self._own_maximum))
+            return
+        for role, names in excluded.items():
             client = Client(role, framework)
             self._changes.clients[client] = None
-            self._exclude(client, set(map(intern, names)))
+            self._exclude(client, names)
             if framework in self._unlisted:
                 return
         self._limit_changes()
@@ -180,7 +186,7 @@ class Exclusions:
         total = self._total - self._pairs.get(framework, 0) + pairs
         if 0 < self._most < pairs or 0 < self._most_of_all < total:
             self.discard_framework(framework)
-            self.add_framework(framework, agents, principal)
+            self.add_framework(framework, excluded, principal)
             return
         self._unlisted.pop(framework, None)
         self._principals.pop(framework, None)
@@ -252,7 +258,7 @@ class Exclusions:
         principal with many frameworks does not displace a framework of another principal.
         """
         pairs, framework = max((pairs, name) for name, pairs in self._pairs.items())
-        said = f", more than {self._most} (limits.exclusions)"
+        maximum = self._own_maximum
         if not 0 < self._most < pairs:
             of_principal = Counter[str]()
             for name, number in self._pairs.items():
@@ -263,12 +269,37 @@ class Exclusions:
                 for name, number in self._pairs.items()
                 if self._principals.get(name, "") == principal
             )
-            said = (
-                f", its principal {total}, the most of any principal, and all frameworks together "
+            maximum = (
+                f"its principal {total}, the most of any principal, and all frameworks together "
                 f"more than {self._most_of_all} (limits.all_exclusions)"
             )
-        said = f"its offer constraints exclude {pairs} pairs of a role and an agent{said}"
-        self.unlist(framework, ValidationError("limit", said))
+        self.unlist(framework, self._too_many(pairs, maximum))
+
+    def _too_many(self, pairs: int, maximum: str) -> ValidationError:
+        """Return the reason to unlist a framework with a number of pairs, beyond a maximum."""
+        said = f"its offer constraints exclude {pairs} pairs of a role and an agent, {maximum}"
+        return ValidationError("limit", said)
+
+    def _pairs_beyond_own(self, framework: str, excluded: Mapping[str, set[str]]) -> int:
+        """Return the pairs with which a framework exceeds its own maximum, before any is recorded.
+
+        The result is 0 if the framework does not exceed its maximum, or if all frameworks together
+        exceed theirs first.
+
+        Args:
+            framework: The framework's ID.
+            excluded: IDs of further excluded agents by role.
+        """
+        pairs = self._pairs.get(framework, 0)
+        others = self._total - pairs
+        for role, names in excluded.items():
+            if 0 < self._most_of_all < others + pairs:
+                return 0
+            known = self._agents.get(Client(role, framework))
+            pairs += len(names if known is None else names - known)
+            if 0 < self._most < pairs:
+                return pairs
+        return 0
 
     def _limit_changes(self) -> None:
         """Replace the recorded changes by the mark that all pairs have changed, if too many."""
