@@ -59,7 +59,8 @@ class SlurmWording(Wording):
         return "it has no pending jobs"
 
     @override
-    def about_clients(self, user: str) -> list[str]:
+    def about_clients(self, user: str) -> Cooperative[list[str]]:
+        yield from ()  # one step
         numbers = self._adapter.pending_by_group(user)
         if not numbers:
             return []

@@ -94,8 +94,11 @@ class Wording(ABC):
         """Return why a user is inactive, as the end of a sentence about the user."""
 
     @abstractmethod
-    def about_clients(self, user: str) -> list[str]:
-        """Return sentences about a user's clients, regardless of the time."""
+    def about_clients(self, user: str) -> Cooperative[list[str]]:
+        """Return sentences about a user's clients, regardless of the time.
+
+        Generator for cooperative steps. Events may be applied between two steps.
+        """
 
     @abstractmethod
     def add_waits(self, explanation: admin.Explanation, waits: Sequence[Any]) -> None:

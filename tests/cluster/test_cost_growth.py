@@ -740,3 +740,23 @@ def test_globs_longer_than_the_name_of_an_agent_cost_the_agent_nothing() -> None
     hosts = Hosts(f"*{n:0245}*" for n in range(32))
     assert lines(lambda: host in hosts) < len(host.name)
     assert host in Hosts((*hosts.items, "*node*", "x?", "*.org"))
+
+
+def test_sentences_about_the_frameworks_of_a_user_take_many_short_steps() -> None:
+    """Each framework has its own unknown resource, for which a correction is computed."""
+    frameworks = [said(f"f{n}", ["r"], f"cpus:1;mem{n}:1") for n in range(FEW)]
+    made = master("drf", frameworks)
+    work, costs = made.engine.wording.about_clients("r"), list[int]()
+    words: list[str] | None = None
+
+    def step() -> None:
+        nonlocal words
+        try:
+            next(work)
+        except StopIteration as end:
+            words = end.value
+
+    while words is None:
+        costs.append(counted(step))
+    assert sum("did you mean mem?" in sentence for sentence in words) == FEW
+    assert max(costs) * 3 < sum(costs)

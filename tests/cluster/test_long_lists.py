@@ -394,6 +394,8 @@ def test_few_corrections_are_computed_for_a_framework_and_none_again(
         data = info.SerializeToString()
         master.send(contract.AddFramework(framework_id=f"f{n}", info=data, active=True))
     computed = 0
+    assert master.engine.number_of_misfits() == frameworks
+    assert not computed, "a number needs no corrections"
     misfits = master.engine.misfits()
     assert "cluster has no cpus0x0" in misfits["f0"]
     assert len(misfits) == frameworks

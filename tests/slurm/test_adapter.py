@@ -58,7 +58,8 @@ def waiting(number: int, user: str, reason: str = "Priority") -> SeenJob:
 def explained(adapter: SlurmAdapter, user: str) -> admin.Explanation:
     rows = user_shares(adapter)
     reasons, passed_over = run_to_completion(find_reasons(adapter, user))
-    facts = ExplanationFacts(reasons, passed_over=passed_over)
+    words = run_to_completion(adapter.wording.about_clients(user))
+    facts = ExplanationFacts(reasons, passed_over=passed_over, about_clients=words)
     return explain(adapter, next(row for row in rows if row.user == user), rows, facts)
 
 

@@ -18,7 +18,7 @@ from allocator.cluster.settings import EngineSettings
 from allocator.cluster.state import Cluster, ClusterStatistics, Withheld
 from allocator.cluster.users import Users
 from allocator.compilation import mypyc_attr
-from allocator.cooperative import Cooperative
+from allocator.cooperative import Cooperative, run_to_completion
 from allocator.fairness.policies import mistaken_resources
 from allocator.fairness.quantities import Quantities
 from allocator.formatting import shortened
@@ -203,6 +203,13 @@ class View(SchedulerAdapter):
         misfits = ((framework.id, self._misfit(framework, slips=True)) for framework in frameworks)
         return {framework: misfit for framework, misfit in misfits if misfit}
 
+    def number_of_misfits(self) -> int:
+        """Return the number of frameworks that `misfits` returns. Costs O(frameworks)."""
+        frameworks = self._cluster.ledger.frameworks.values()
+        return sum(
+            bool(self._misfit(framework, slips=True, corrects=False)) for framework in frameworks
+        )
+
     def unknown_in_settings(self) -> dict[str, str]:
         """Return the settings that name a resource that no agent has ever had.
 
@@ -270,12 +277,19 @@ class View(SchedulerAdapter):
 
     def task_fits(self, user: str) -> list[TaskFit]:
         """Return how the tasks of each of a user's frameworks fit the cluster."""
-        clients = self._cluster.ledger.clients
-        return [
-            self._fit(framework)
-            for framework in self._cluster.ledger.frameworks.values()
-            if any(clients.user(client) == user for client in clients.of(framework.id))
-        ]
+        return run_to_completion(self.task_fits_in_steps(user))
+
+    def task_fits_in_steps(self, user: str) -> Cooperative[list[TaskFit]]:
+        """Generator form of `task_fits`. Events may be applied between two steps."""
+        fits = list[TaskFit]()
+        for framework_id in self.framework_ids():
+            framework, clients = self.framework(framework_id), self._cluster.ledger.clients
+            if framework is not None and any(
+                clients.user(client) == user for client in clients.of(framework_id)
+            ):
+                fits.append(self._fit(framework))
+            yield
+        return fits
 
     @override
     def clients(self, user: str | None = None) -> list[Client]:
@@ -437,17 +451,29 @@ class View(SchedulerAdapter):
             if unknown:
                 most -= len(unknown)
                 yield shortened("; ".join(unknown))
-        unmet = (
-            (role, alternatives[0])
-            for role, alternatives in framework.min_allocatable.items()
-            if alternatives and not any(map(floor.knows, alternatives))
-        )
-        for role, minimum in islice(unmet, most):
+        for role, minimum in islice(self._unmet_minimums(framework), most):
             unknown = floor.unknown(minimum, most)
             if not unknown:
                 return
             most -= len(unknown)
             yield shortened(f"its offer_filters for the role {role!r}: {'; '.join(unknown)}")
+
+    def _unknown_briefly(
+        self, framework: Framework, demands: list[Quantities | None]
+    ) -> tuple[str, ...]:
+        """Return a text without names if `_unknown` would return descriptions."""
+        knows = self._cluster.ledger.floor.knows
+        known = all(knows(demand) for demand in demands if demand is not None)
+        if known and not any(self._unmet_minimums(framework)):
+            return ()
+        return ("no agent has ever had a resource that it needs",)
+
+    def _unmet_minimums(self, framework: Framework) -> Iterator[tuple[str, Quantities]]:
+        """Yield roles in which each minimum offer names an unknown resource, and the first one."""
+        knows = self._cluster.ledger.floor.knows
+        for role, alternatives in framework.min_allocatable.items():
+            if alternatives and not any(map(knows, alternatives)):
+                yield role, alternatives[0]
 
     def _unnamed(self, framework: Framework) -> list[str]:
         ledger = self._cluster.ledger
@@ -465,7 +491,14 @@ class View(SchedulerAdapter):
             return frameworks.values()
         return (frameworks[framework] for framework in among if framework in frameworks)
 
-    def _misfit(self, framework: Framework, *, slips: bool = False) -> str:
+    def _misfit(self, framework: Framework, *, slips: bool = False, corrects: bool = True) -> str:
+        """Return the problems of a framework, or "".
+
+        Args:
+            framework: The framework.
+            slips: Whether unreadable labels are problems.
+            corrects: Whether unknown resources are described with corrections, which takes time.
+        """
         ledger = self._cluster.ledger
         unreadable = framework.subscription.unreadable if slips else ""
         texts = [unreadable] if unreadable else []
@@ -484,7 +517,7 @@ class View(SchedulerAdapter):
             beyond = [ledger.floor.beyond(demand) for demand in demands if demand is not None]
             texts += dict.fromkeys(f"one task needs {words}" for words in beyond if words)
             if beyond or framework.min_allocatable:
-                texts += self._unknown(framework, demands)
+                texts += (self._unknown if corrects else self._unknown_briefly)(framework, demands)
         roles = [client.role for client in clients if ledger.exclusions.number(client) == agents]
         for role in roles[:MOST_DESCRIBED]:
             name = shortened(repr(role))

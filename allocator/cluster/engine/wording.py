@@ -152,10 +152,11 @@ class MesosWording(Wording):
         return "each of its frameworks is disconnected or inactive, or has suppressed offers"
 
     @override
-    def about_clients(self, user: str) -> list[str]:
+    def about_clients(self, user: str) -> Cooperative[list[str]]:
         view = self._view
         words = []
-        for fit in view.task_fits(user.removesuffix("/.")):
+        fits = yield from view.task_fits_in_steps(user.removesuffix("/."))
+        for fit in fits:
             name = f"Its framework {view.framework_name(fit.framework)} ({fit.framework})"
             if fit.misfit:
                 end = "" if fit.misfit.endswith("?") else "."

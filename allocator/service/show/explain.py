@@ -86,7 +86,7 @@ def explain(
     if halved is not None:
         explanation.halved_after = halved
     explanation.words.extend(_words(row, explanation, (len(siblings), len(wanting)), vocabulary))
-    explanation.words.extend(adapter.wording.about_clients(standing.user))
+    explanation.words.extend(cache.about_clients)
     if cache.seconds_without_master is None:
         adapter.wording.add_waits(explanation, cache.reasons)
         explanation.words.extend(_words_of_holders(row, rows, cache))

@@ -26,6 +26,8 @@ class ExplanationFacts:
     """Seconds since the scheduler was last in contact; None while it is in contact."""
     passed_over: frozenset[str] = frozenset()
     """Users at all levels of the tree that are active, but that no machine could serve."""
+    about_clients: Sequence[str] = ()
+    """Sentences about the user's clients (`Wording.about_clients`)."""
 
 
 def find_reasons(

@@ -54,7 +54,7 @@ CLUSTER: MetricGroup[Engine] = MetricGroup(
         MetricDefinition(
             "longshare_misfit_frameworks",
             "Frameworks whose constraint or task fits no agent, or whose labels are unreadable.",
-            lambda engine: len(engine.misfits()),
+            lambda engine: engine.number_of_misfits(),
         ),
         MetricDefinition(
             "longshare_set_aside",

@@ -243,9 +243,7 @@ def test_resources_kept_for_guarantees_are_told_with_the_turn() -> None:
     assert state.forecast("A", 1).wait.ahead == 0
     assert said in state.forecast("A", 1).words
     assert not any("guarantees" in words for words in state.forecast("z", 1).words)
-    rows = user_shares(master.engine)
-    [row] = [row for row in rows if row.user == "A"]
-    assert said in explain(master.engine, row, rows, ExplanationFacts()).words
+    assert said in run_to_completion(master.engine.wording.about_clients("A"))
     assert state.master.send(contract.ActivateAgent(agent_id="slot"), contract.Tick()) == []
 
 
