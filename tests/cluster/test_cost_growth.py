@@ -709,6 +709,37 @@ def test_an_event_does_not_sum_its_clients_shared_volumes_on_other_agents(
     assert abs(cost(20) - cost(2)) < 20
 
 
+def costs_of_steps(made: MasterSide, event: contract.Event) -> list[int]:
+    """Return the calls that each cooperative step of an event costs."""
+    made.sequence += 1
+    event.sequence, event.time_ns = made.sequence, made.now_ns
+    work, costs = made.engine.apply_in_steps(contract.Events(events=[event])), list[int]()
+    done = False
+
+    def step() -> None:
+        nonlocal done
+        done = next(work, "end") == "end"
+
+    while not done:
+        costs.append(counted(step))
+    return costs
+
+
+def test_many_agents_are_tested_against_a_new_constraint_in_many_short_steps() -> None:
+    made = master("drf", flat(1), 1000)
+    update = contract.UpdateFramework(framework_id="f0", info=said("f0", ["r0"], hosts="*9,s1*"))
+    costs = costs_of_steps(made, contract.Event(update_framework=update))
+    assert len(costs) > 1000 // 50
+    assert max(costs) * 3 < sum(costs)
+
+
+def test_an_agent_is_tested_against_many_constraints_in_many_short_steps() -> None:
+    frameworks = [said(f"f{n}", [f"r{n}"], hosts=f"*{n},x*") for n in range(400)]
+    made = master("drf", frameworks, 1)
+    costs = costs_of_steps(made, contract.Event(add_agent=agent_call("a", "cpus:0.01")))
+    assert len(costs) > 400 // 50
+
+
 def lines_of_labels(labels: dict[str, str]) -> int:
     """Return the lines that a framework with placement labels costs on agents with a number."""
     made = master("drf", flat(1))

@@ -15,6 +15,7 @@ from allocator.cluster.state import Cluster
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
 from allocator.contract import operator_pb2 as operator
+from allocator.cooperative import Cooperative
 from allocator.users.memory import Memory, RememberedUser
 from allocator.users.orders import InvalidOrder
 from tests.cluster.conformance.quota_side import agent_info
@@ -529,11 +530,11 @@ def test_a_snapshot_part_that_breaks_the_allocator_is_left_out(
     master = MasterSide()
     add = PREPARE["add_agent"]
 
-    def fragile(cluster: Cluster, call: contract.AddAgent) -> Callable[[], None]:
+    def fragile(cluster: Cluster, call: contract.AddAgent) -> Callable[[], Cooperative[None]]:
         change = add(cluster, call)
 
-        def broken() -> None:
-            change()
+        def broken() -> Cooperative[None]:
+            yield from change() or ()
             if call.agent_id == "s2":
                 raise ZeroDivisionError
 

@@ -7,10 +7,14 @@ from typing import TypeAlias
 
 from allocator.cluster.agents.placement_constraints import Constraint, Host
 from allocator.cluster.frameworks.framework import Framework
+from allocator.cooperative import Cooperative, run_to_completion
 from allocator.fairness.machines import MayUse
 
 _Key: TypeAlias = tuple[Constraint, ...]
 """Constraints that an agent must all meet."""
+
+_TESTS_PER_STEP = 50
+"""Number of agents, or of combinations of constraints, that one cooperative step tests."""
 
 
 class EligibleAgents:
@@ -91,8 +95,17 @@ class Placements:
         self._by_key: dict[_Key, ConstraintGroup] = {}
         self._by_framework: dict[str, ConstraintGroup] = {}
 
+    @property
+    def groups(self) -> int:
+        """Number of different combinations of constraints."""
+        return len(self._by_key)
+
     def put_agent(self, agent: str, host: Host) -> bool:
         """Add an agent, or replace its description; return whether the description is new."""
+        return run_to_completion(self.put_agent_in_steps(agent, host))
+
+    def put_agent_in_steps(self, agent: str, host: Host) -> Cooperative[bool]:
+        """Generator form of `put_agent`."""
         if self._hosts.get(agent) == host:
             return False
         if agent not in self._slots:
@@ -103,7 +116,9 @@ class Placements:
                 self._slots[agent] = len(self._names)
                 self._names.append(agent)
         self._hosts[agent] = host
-        for match in self._by_key.values():
+        for number, match in enumerate(self._by_key.values()):
+            if number % _TESTS_PER_STEP == 0:
+                yield
             match.update(agent, host)
         return True
 
@@ -121,24 +136,43 @@ class Placements:
         """
         return self._hosts.get(agent)
 
+    def prepare_framework(self, name: str, constraint: Constraint) -> Cooperative[None]:
+        """Test all agents for a framework that `put_framework` will add or update.
+
+        Generator for cooperative steps.
+
+        Args:
+            name: The framework's name.
+            constraint: The framework's constraint.
+        """
+        key = self._key(name, constraint)
+        if key and key not in self._by_key:
+            yield from self._add_group(key)
+
     def put_framework(self, framework: Framework) -> None:
         """Add a framework, or update its name and its constraint."""
-        given = self._operator_constraints.get(framework.name)
-        key = tuple(part for part in (given, framework.constraint) if part)
+        key = self._key(framework.name, framework.constraint)
         before = self._by_framework.get(framework.id)
         if (before.key if before is not None else ()) == key:
             return
         self.discard_framework(framework.id)
         if key:
-            match = self._by_key.get(key)
-            if match is None:
-                match = self._by_key[key] = ConstraintGroup(
-                    key, EligibleAgents(self._slots, self._names)
-                )
-                for agent, host in self._hosts.items():
-                    match.update(agent, host)
+            match = self._by_key.get(key) or run_to_completion(self._add_group(key))
             match.frameworks[framework.id] = None
             self._by_framework[framework.id] = match
+
+    def _key(self, name: str, constraint: Constraint) -> _Key:
+        given = self._operator_constraints.get(name)
+        return tuple(part for part in (given, constraint) if part)
+
+    def _add_group(self, key: _Key) -> Cooperative[ConstraintGroup]:
+        """Add a group without frameworks, and test all agents against its constraints."""
+        match = self._by_key[key] = ConstraintGroup(key, EligibleAgents(self._slots, self._names))
+        for number, (agent, host) in enumerate(self._hosts.items()):
+            if number % _TESTS_PER_STEP == 0:
+                yield
+            match.update(agent, host)
+        return match
 
     def discard_framework(self, framework: str) -> None:
         """Forget the constraints of a removed framework, if it has any."""

@@ -5,6 +5,7 @@ from sys import intern
 
 from allocator.cluster.agents.agent import Agent, attributes, parse_agent_info
 from allocator.cluster.agents.maintenance import read_status, read_unavailability
+from allocator.cluster.agents.placement_constraints import Host
 from allocator.cluster.frameworks.framework import Client
 from allocator.cluster.input.errors import InvalidEvent
 from allocator.cluster.input.resource_parser import ResourceParser
@@ -12,10 +13,14 @@ from allocator.cluster.offers.offer_filters import parse_filter_duration
 from allocator.cluster.resources import Resources
 from allocator.cluster.state import Cluster
 from allocator.contract import allocator_pb2 as contract
+from allocator.cooperative import Cooperative
 
 
-def add(cluster: Cluster, call: contract.AddAgent) -> Callable[[], None]:
+def add(cluster: Cluster, call: contract.AddAgent) -> Callable[[], Cooperative[None]]:
     """Return a function that adds a registered agent, with the resources allocated on it.
+
+    The function returns a generator for cooperative steps, because the agent may be tested against
+    many placement constraints.
 
     Raises:
         InvalidEvent: The agent is known already.
@@ -35,7 +40,10 @@ def add(cluster: Cluster, call: contract.AddAgent) -> Callable[[], None]:
     used_by_tasks = _read_allocations(parser, call.running)
     unavailability, unreadable = read_unavailability(call)
 
-    def change() -> None:
+    def change() -> Cooperative[None]:
+        placements = cluster.ledger.placements
+        if placements.groups:
+            yield from placements.put_agent_in_steps(agent.id, Host.of(info))
         cluster.quarantine.put("agent", agent.id, "subscription", flaw)
         cluster.quarantine.put("agent", agent.id, "resources", parser.flaw)
         cluster.quarantine.put("agent", agent.id, "maintenance", unreadable)

@@ -14,10 +14,14 @@ from allocator.cluster.input.quarantine import ValidationError
 from allocator.cluster.input.text import count_role_nodes
 from allocator.cluster.state import Cluster
 from allocator.contract import allocator_pb2 as contract
+from allocator.cooperative import Cooperative
 
 
-def add(cluster: Cluster, call: contract.AddFramework) -> Callable[[], None]:
+def add(cluster: Cluster, call: contract.AddFramework) -> Callable[[], Cooperative[None]]:
     """Return a function that adds a framework (after SUBSCRIBE, or known from an agent's tasks).
+
+    The function returns a generator for cooperative steps, because all agents may be tested against
+    the framework's placement constraint.
 
     Raises:
         InvalidEvent: A framework with this ID exists already.
@@ -31,7 +35,9 @@ def add(cluster: Cluster, call: contract.AddFramework) -> Callable[[], None]:
     framework = Framework(call.framework_id, subscription, call.active, set(call.suppressed_roles))
     excluded = _excluded(call.excluded)
 
-    def change() -> None:
+    def change() -> Cooperative[None]:
+        placements = cluster.ledger.placements
+        yield from placements.prepare_framework(framework.name, framework.constraint)
         cluster.quarantine.put("framework", framework.id, "subscription", subscription.flaw)
         _take_places(cluster, _wish(framework.id, subscription))
         if call.excluded_unlisted:
@@ -45,8 +51,10 @@ def add(cluster: Cluster, call: contract.AddFramework) -> Callable[[], None]:
     return change
 
 
-def update(cluster: Cluster, call: contract.UpdateFramework) -> Callable[[], None]:
+def update(cluster: Cluster, call: contract.UpdateFramework) -> Callable[[], Cooperative[None]]:
     """Return a function that replaces a framework's subscription.
+
+    The function returns a generator for cooperative steps, like that of `add`.
 
     New offers follow at the next `Tick` call. A framework whose new subscription is rejected keeps
     its former roles and its commitments in these roles.
@@ -61,7 +69,9 @@ def update(cluster: Cluster, call: contract.UpdateFramework) -> Callable[[], Non
     suppressed = set(call.suppressed_roles)
     excluded = _excluded(call.excluded)
 
-    def change() -> None:
+    def change() -> Cooperative[None]:
+        placements = cluster.ledger.placements
+        yield from placements.prepare_framework(subscription.name, subscription.constraint)
         cluster.quarantine.put("framework", framework.id, "subscription", subscription.flaw)
         cluster.quarantine.put("framework", framework.id, "request", None)
         _free_places(cluster, old_wish)

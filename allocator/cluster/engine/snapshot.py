@@ -60,7 +60,7 @@ def fill_cluster(
     for number, (call, message) in enumerate(_parts(snapshot)):
         flaw = without.get(number)
         if flaw is None:
-            flaw = _apply_part(cluster, number, call, message)
+            flaw = yield from _apply_part(cluster, number, call, message)
         if flaw is not None:
             cluster.quarantine.put(*subject(call, message), "call", flaw)
         yield
@@ -154,7 +154,12 @@ def _parts(snapshot: contract.Snapshot) -> Iterator[tuple[str, Any]]:
         yield "add_framework", framework
 
 
-def _apply_part(cluster: Cluster, number: int, call: str, message: Any) -> ValidationError | None:  # noqa: ANN401
+def _apply_part(
+    cluster: Cluster,
+    number: int,
+    call: str,
+    message: Any,  # noqa: ANN401
+) -> Cooperative[ValidationError | None]:
     try:
         change = PREPARE[call](cluster, message)
     except InvalidEvent as error:
@@ -163,7 +168,9 @@ def _apply_part(cluster: Cluster, number: int, call: str, message: Any) -> Valid
         cluster.statistics.faults += 1
         return ValidationError("fault", f"{call}: {describe_error(fault)}")
     try:
-        change()
+        steps = change()
+        if steps is not None:
+            yield from steps
     except Exception as fault:
         raise BadSnapshotPart(
             number, ValidationError("fault", f"{call}: {describe_error(fault)}")

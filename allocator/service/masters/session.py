@@ -545,12 +545,12 @@ class Session:
         """
         refused = []
         for kind, name in self._next_senders("master", (("framework", n) for n in self._refused)):
-            before, words = self._refused.pop(name, None), None
+            former, reason = self._refused.pop(name, None), None
             for rejected in self._engine.rejected_input_of(kind, name):
                 if (kind, rejected.topic) == ("framework", "subscription"):
-                    words = self._refused[name] = rejected.flaw.words
-            if words is not None and words != before:
-                refused.append(contract.Refused(framework_id=name, reason=words))
+                    reason = self._refused[name] = rejected.flaw.words
+            if reason is not None and reason != former:
+                refused.append(contract.Refused(framework_id=name, reason=reason))
         return refused
 
     def _next_senders(self, reader: str, reported: "Iterable[Sender]") -> "list[Sender]":
@@ -560,17 +560,20 @@ class Session:
             reader: The reader: "master" or "log".
             reported: All senders whose rejected input has been reported to the reader.
         """
-        version, waiting = self._engine.rejected_version, self._unreported[reader]
-        before = self._rejected_versions.get(reader, (-1, 0))
-        if version != before:
+        version, unreported = self._engine.rejected_version, self._unreported[reader]
+        former = self._rejected_versions.get(reader, (-1, 0))
+        if version != former:
             self._rejected_versions[reader] = version
-            changed = self._engine.rejected_since(before)
+            changed = self._engine.rejected_since(former)
             if changed is None:
-                changed = [*reported, *(each[:2] for each in self._engine.rejected_inputs())]
-            waiting.update(dict.fromkeys(sorted(changed)))
-        senders = list(islice(waiting, MOST_REPORTED))
+                changed = [
+                    *reported,
+                    *(rejected[:2] for rejected in self._engine.rejected_inputs()),
+                ]
+            unreported.update(dict.fromkeys(sorted(changed)))
+        senders = list(islice(unreported, MOST_REPORTED))
         for sender in senders:
-            del waiting[sender]
+            del unreported[sender]
         return senders
 
     def _report_misfits(self) -> None:
@@ -618,14 +621,14 @@ class Session:
         """Log rejected input, except of known frameworks: their misfits contain the reason."""
         for sender in self._next_senders("log", self._logged_rejections):
             kind, name = sender
-            before = self._logged_rejections.pop(sender, [])
+            logged = self._logged_rejections.pop(sender, [])
             if kind == "framework" and self._engine.framework(name) is not None:
                 continue
             rejections = self._engine.rejected_input_of(kind, name)
             if rejections:
                 self._logged_rejections[sender] = rejections
             for rejected in rejections:
-                if rejected not in before:
+                if rejected not in logged:
                     _log.warning(
                         "set aside",
                         kind=kind,

@@ -110,10 +110,10 @@ class Admin(AdminServicer):
         survey = find_reasons(self._adapter, row.user)
         reasons, passed_over = await self._engine_lock.answer(survey)
         about_clients = self._adapter.wording.about_clients(row.user)
-        words = await self._engine_lock.answer(about_clients)
+        sentences = await self._engine_lock.answer(about_clients)
         async with self._engine_lock:
             waited, alone = self._waits.seconds(row.user), self._statistics.alone
-            cache = ExplanationFacts(reasons, waited, alone, passed_over, words)
+            cache = ExplanationFacts(reasons, waited, alone, passed_over, sentences)
             explanation = explain(self._adapter, row, list(rows.values()), cache)
             explanation.user.CopyFrom(message(row, self._adapter))
             explanation.user.passed_over = explanation.passed_over

@@ -118,9 +118,9 @@ class Status:
         if row is None:
             return None
         reasons, passed_over = yield from find_reasons(self._adapter, user)
-        words = yield from self._adapter.wording.about_clients(user)
+        sentences = yield from self._adapter.wording.about_clients(user)
         waited, alone = self.waits.seconds(user), self._statistics.alone
-        cache = ExplanationFacts(reasons, waited, alone, passed_over, words)
+        cache = ExplanationFacts(reasons, waited, alone, passed_over, sentences)
         return list(explain(self._adapter, row, rows, cache).words)
 
     def about_unknown_user(self, user: str) -> Work[str]:
