@@ -144,8 +144,8 @@ def _show(result: "Advice") -> None:
     and_light = "" if light is None else f", and light users by {light}"
     out.print(
         f"Uncertainty: in 90 of 100 random draws of these users, they wait less by {best.low:+.1%} "
-        f"to {best.high:+.1%}{and_light}. They wait less at all in {best.better:.0f} draws of "
-        "100.",
+        f"to {best.high:+.1%}{and_light} (corrected for few users). Without this correction, they "
+        f"wait less at all in {best.better:.0f} draws of 100.",
         highlight=False,
     )
     if not result.decided:

@@ -59,9 +59,11 @@ class Outcome:
         """
         if not len(self.trace) or self.never_started < len(self.trace):
             return
+        demands = zip(self.trace.resources, self.trace.demand.min(axis=0), strict=True)
+        smallest = ", ".join(f"{name}={amount:.10g}" for name, amount in demands)
         raise ValueError(
             "no task of the trace fits on the capacity or on a machine; compare the units of both "
-            "(traces from Slurm and HTCondor count memory in MiB)"
+            f"(the trace's smallest demands are {smallest}; Slurm and HTCondor count memory in MiB)"
         )
 
     @property

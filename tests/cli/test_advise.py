@@ -107,6 +107,7 @@ def test_tasks_that_fit_nowhere_are_counted_or_refused(
     completed = longshare(*arguments, "--capacity", "cpus=0.001,mem=0.001", *out)
     assert completed.returncode == 2
     assert "no task of the trace fits" in completed.stderr
+    assert "smallest demands are cpus=" in completed.stderr
 
 
 def test_a_trace_without_machines_needs_a_capacity(trace: str) -> None:
