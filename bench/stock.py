@@ -253,23 +253,25 @@ Results = dict[tuple[tuple[int, int], bool], dict[str, list[Run]]]
 
 def tables(results: Results, kinds: list[str]) -> str:
     """Return the Markdown tables of elapsed times and of CPU times."""
-    others = kinds[1:]
+    variants = kinds[1:]
     head = ["agents", "frameworks", "clock"]
-    head += [f"{what}: {kind}" for what in ("first round", "mean") for kind in kinds]
-    head += [f"first round of stock: {kind}" for kind in others] + [
+    head += [f"{quantity}: {kind}" for quantity in ("first round", "mean") for kind in kinds]
+    head += [f"first round of stock: {kind}" for kind in variants] + [
         f"whole run: {kind}" for kind in kinds
     ]
     elapsed = [head]
     spent = [["agents", "frameworks", "rounds", "part"]]
     spent[0] += [f"master: {kind}" for kind in kinds]
-    spent[0] += [f"{what}: {kind}" for what in ("module's thread", "service") for kind in others]
+    spent[0] += [
+        f"{quantity}: {kind}" for quantity in ("module's thread", "service") for kind in variants
+    ]
     for ((agents, frameworks), waits), runs in results.items():
         size = [f"{agents:,}", f"{frameworks:,}"]
         firsts = {kind: [run.batches[0] for run in runs[kind]] for kind in kinds}
         row = [*size, "waits" if waits else "spins"]
         row += [spread(firsts[kind]) for kind in kinds]
         row += [spread([statistics.mean(run.batches) for run in runs[kind]]) for kind in kinds]
-        for kind in others:
+        for kind in variants:
             pairs = zip(firsts[kind], firsts["stock"], strict=True)
             row.append(spread([ours / stock for ours, stock in pairs], 2))
         elapsed.append([*row, *(spread([run.whole for run in runs[kind]], 1) for kind in kinds)])
@@ -277,7 +279,7 @@ def tables(results: Results, kinds: list[str]) -> str:
         for (name, rounds), part in parts if waits else ():
             first = int(part == "declines")
             columns = [(1, kind) for kind in kinds]
-            columns += itertools.product((2, 3), others)
+            columns += itertools.product((2, 3), variants)
             row = [*size, name, part]
             for column, kind in columns:
                 row.append(spread([run.cpu(column, first, rounds) for run in runs[kind]], 1))

@@ -102,12 +102,26 @@ class Placements:
 
     def put_agent(self, agent: str, host: Host) -> bool:
         """Add an agent, or replace its description; return whether the description is new."""
-        return run_to_completion(self.put_agent_in_steps(agent, host))
-
-    def put_agent_in_steps(self, agent: str, host: Host) -> Cooperative[bool]:
-        """Generator form of `put_agent`."""
         if self._hosts.get(agent) == host:
             return False
+        self._describe(agent, host)
+        for match in self._by_key.values():
+            match.update(agent, host)
+        return True
+
+    def put_agent_in_steps(self, agent: str, host: Host) -> Cooperative[None]:
+        """Do the same as `put_agent`, in cooperative steps."""
+        if self._hosts.get(agent) == host:
+            return
+        self._describe(agent, host)
+        for number, match in enumerate(self._by_key.values()):
+            if number % _TESTS_PER_STEP == 0:
+                yield
+            match.update(agent, host)
+
+    def _describe(self, agent: str, host: Host) -> None:
+        """Keep an agent's description, and give a new agent a slot."""
+        self._hosts[agent] = host
         if agent not in self._slots:
             if self._free:
                 self._slots[agent] = slot = self._free.pop()
@@ -115,12 +129,6 @@ class Placements:
             else:
                 self._slots[agent] = len(self._names)
                 self._names.append(agent)
-        self._hosts[agent] = host
-        for number, match in enumerate(self._by_key.values()):
-            if number % _TESTS_PER_STEP == 0:
-                yield
-            match.update(agent, host)
-        return True
 
     def discard_agent(self, agent: str) -> None:
         """Forget a removed agent."""
