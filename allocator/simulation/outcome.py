@@ -62,8 +62,8 @@ class Outcome:
         demands = zip(self.trace.resources, self.trace.demand.min(axis=0), strict=True)
         smallest = ", ".join(f"{name}={amount:.10g}" for name, amount in demands)
         raise ValueError(
-            "no task of the trace fits on the capacity or on a machine; compare the units of both "
-            f"(the trace's smallest demands are {smallest}; Slurm and HTCondor count memory in MiB)"
+            "no task of the trace fits on the capacity or on a machine: its smallest demands are "
+            f"{smallest}. Compare the units of both; Slurm and HTCondor count memory in MiB"
         )
 
     @property

@@ -198,7 +198,10 @@ class JobTimeline:
         return corrections
 
     def close(self, time: float) -> None:
-        """End the open attempt, if any.
+        """End the open attempt; if the latest attempt has ended already, correct its end.
+
+        Slurm tells the time of a requeue only after the job has left its nodes, so an end that was
+        assumed meanwhile can be too late.
 
         Args:
             time: The end in seconds since 1970; an attempt never ends before its start.
@@ -206,6 +209,10 @@ class JobTimeline:
         attempt = self.open
         if attempt is not None:
             attempt.end = max(time, attempt.start)
+        elif self.attempts:
+            latest = self.attempts[-1]
+            if latest.end is not None and latest.start <= time < latest.end:
+                latest.end = time
         self._current = None
 
     def add(self, record: Attempt) -> None:
@@ -254,7 +261,7 @@ class JobTimeline:
         exact = True
         if pauses and pauses[-1][1] is None:
             begin = pauses[-1][0]
-            if begin == changed:
+            if begin == changed and job.suspended:
                 return []
             pauses[-1] = (begin, begin + unseen)
             exact = job.suspended or abs(begin + unseen - changed) < _ROUNDING

@@ -98,7 +98,10 @@ def test_each_mistake_of_a_sweep_has_a_line_of_its_own(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("command", "suggestion"),
     [
-        ("simulate trace.parquet --policy sdrff", "'sdrff' is unknown; did you mean sdrf?"),
+        (
+            "simulate trace.parquet --load 0.5 --policy sdrff",
+            "'sdrff' is unknown; did you mean sdrf?",
+        ),
         ("compare trace.parquet --policies drf,tsff --load 0.5", "did you mean tsf?"),
         ("simulate trace.parquet --policy drf --blocking skp", "did you mean skip?"),
         ("trace convert jobs.csv out.parquet --from cvs", "did you mean csv?"),

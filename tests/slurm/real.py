@@ -88,10 +88,12 @@ def from_jobcomp(
     return commitments([*recorded(file), *more], joined, capacities, half_life, until)
 
 
-def recorded(file: Path) -> Iterable[Held]:
-    """Return the allocations in the file of jobcomp."""
+def recorded(file: Path, state: str = "") -> Iterable[Held]:
+    """Return the allocations in the file of jobcomp, or only attempts that ended in a state."""
     held: dict[Start, Held] = {}
     for fields in ended_jobs(file):
+        if state not in {"", fields["JobState"]}:
+            continue
         user = fields["UserId"].split("(")[0]
         resources = _amounts(fields["Tres"]) | {"cpus": float(fields["ProcCnt"])}
         start, end = _seconds(fields["StartTime"]), _seconds(fields["EndTime"])

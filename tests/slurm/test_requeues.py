@@ -10,7 +10,7 @@ import pytest
 from allocator.slurm.bridge import Bridge
 from frameworks.local_slurm.cluster import LocalSlurm
 from frameworks.local_slurm.configuration import NodeGroup, SlurmSettings
-from tests.slurm.real import ROOT, bridge_to, poll_until, reason_to_skip, recorded
+from tests.slurm.real import ROOT, bridge_to, holding, poll_until, reason_to_skip, recorded
 
 pytestmark = [
     pytest.mark.slow,
@@ -60,8 +60,7 @@ def test_a_suspended_task_and_a_component_are_read_alone(slurm: LocalSlurm) -> N
     assert "cpus" not in cycle.tree.standing(("games",)).allocation
     for name in suspended:
         slurm.run("scontrol", "resume", name)
-    cycle = bridge.poll()
-    assert cycle.tree.standing(("games",)).allocation.to_doubles()["cpus"] == 4.0
+    poll_until(bridge, lambda _: holding(bridge, {"games": 4}), 30.0)
     assert not bridge.rejected.counts
 
 
