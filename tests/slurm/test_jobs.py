@@ -244,6 +244,32 @@ def test_impossible_times_of_changes_are_unknown(detail: JobDetail) -> None:
     assert [step.time for step in attempt.sizes] == [running.started, now + 9.0]
 
 
+def test_a_suspension_that_ends_within_its_second_keeps_no_cores_away() -> None:
+    timeline = JobTimeline(4)
+    (running,) = read(RUNNING)
+    begin = 1795707940.0
+    (suspended,) = read(changed(RUNNING, state="SUSPENDED"))
+    detail = JobDetail(begin, begin - 1795707933.0, None)
+    timeline.update(suspended, ("man",), detail, begin)
+    assert timeline.attempts[0].paused(begin + 60.0) == 60.0
+    timeline.update(running, ("man",), detail, begin + 0.5)
+    assert timeline.attempts[0].paused(begin + 60.0) == 0.0
+
+
+@pytest.mark.parametrize("known", ["1795707936", "1795707933"])
+def test_the_time_of_a_requeue_corrects_an_end_that_was_assumed_before(known: str) -> None:
+    timeline = JobTimeline(4)
+    (running,) = read(RUNNING)
+    timeline.update(running, ("man",), None, 1795707936.0)
+    times = {"starttime": "N/A", "endtime": "N/A", "restartcnt": "1"}
+    (leaving,) = read(changed(RUNNING, timeused="0:00", state="COMPLETING", **times))
+    timeline.update(leaving, ("man",), None, 1795707939.0)
+    assert timeline.attempts[0].end == 1795707939.0
+    (waiting,) = read(changed(PENDING, restartcnt="1", submittime=known))
+    timeline.update(waiting, ("man",), None, 1795707942.0)
+    assert timeline.attempts[0].end == float(known)
+
+
 def test_a_node_has_resources_partitions_and_the_time_of_its_reason() -> None:
     (node,) = read_nodes(NODE)
     assert (node.name, node.state) == ("n4", "DOWN")
