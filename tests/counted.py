@@ -3,8 +3,9 @@
 import gc
 import sys
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from types import FrameType
+from typing import TypeVar
 
 import pytest
 
@@ -36,6 +37,24 @@ def counted(work: Callable[[], object]) -> int:
         if collecting:
             gc.enable()
     return calls
+
+
+T = TypeVar("T")
+
+
+def counted_steps(work: Generator[object, None, T]) -> tuple[list[int], T]:
+    """Return the number of function calls of each cooperative step, and the result of the work."""
+    costs, results = list[int](), list[T]()
+
+    def step() -> None:
+        try:
+            next(work)
+        except StopIteration as end:
+            results.append(end.value)
+
+    while not results:
+        costs.append(counted(step))
+    return costs, results[0]
 
 
 def things(*roots: object) -> int:

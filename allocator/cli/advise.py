@@ -166,7 +166,7 @@ def _show(result: "Advice") -> None:
 
 
 def _advise_for_light_users(best: "Trial") -> None:
-    """Recommend the half-life for light users, if this trace shows that it helps these users."""
+    """Recommend the best half-life for light users, if their whole interval is above 0."""
     from allocator.cli.tables import console
 
     if best.light_low is not None and best.light_low > 0.0:

@@ -146,7 +146,7 @@ class SorterSnapshot(Generic[User]):
     def __init__(self, pool: Pool[User] | FrameworkSorter[User]) -> None:
         self._pool = pool
         self.alone = pool.active == 1
-        """Whether only one user is active, so that there is no order."""
+        """Whether the pool has a single active user. One user needs no order."""
         self._only: User | None = None
         """The only active user; None if there are several, or if it has not been read."""
         self._remaining: Iterator[User] | None = None

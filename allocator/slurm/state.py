@@ -115,7 +115,7 @@ class Noted(list[Finding]):
 
     @override
     def append(self, finding: Finding) -> None:
-        """Count a finding, and keep it if it is one of the first."""
+        """Count a finding. Keep the finding unless `_KEPT_FINDINGS` earlier findings are kept."""
         self.total += 1
         if len(self) < _KEPT_FINDINGS:
             super().append(finding)

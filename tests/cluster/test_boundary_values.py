@@ -16,6 +16,7 @@ from allocator.cluster.state import ClusterStatistics, Recovery
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
 from allocator.contract import operator_pb2 as operator
+from allocator.cooperative import run_to_completion
 from allocator.fairness import policies
 from allocator.fairness.quantities import Quantities
 from allocator.formatting import shortened
@@ -389,7 +390,7 @@ def test_tasks_below_the_smallest_demand_are_counted_in_batches() -> None:
     ):
         master.add_agent("s1", "cpus:4;mem:64")
         master.send(labelled("demand", demand))
-        [fit] = master.engine.task_fits("b")
+        [fit] = run_to_completion(master.engine.task_fits("b"))
         assert (demand, fit.at_a_time) == (demand, number)
         master.remove_agent("s1")
         master.send(contract.RemoveFramework(framework_id="f2"))

@@ -40,7 +40,7 @@ from tests.cluster.master_side import (
 from tests.cluster.test_entitlements import running
 from tests.cluster.test_hopeless_clients import lines, with_minimums
 from tests.cluster.test_placements import info
-from tests.counted import counted
+from tests.counted import counted, counted_steps
 
 POLICIES: dict[str, dict[str, object]] = {
     "drf": {},
@@ -549,17 +549,7 @@ def beside_deep_roles(number: int) -> tuple[MasterSide, contract.Events]:
 
 def test_an_agent_that_deep_roles_share_takes_many_short_steps() -> None:
     made, events = beside_deep_roles(FEW)
-    work, costs, decisions = made.engine.apply_in_steps(events), list[int](), None
-
-    def step() -> None:
-        nonlocal decisions
-        try:
-            next(work)
-        except StopIteration as end:
-            decisions = end.value
-
-    while decisions is None:
-        costs.append(counted(step))
+    costs, decisions = counted_steps(made.engine.apply_in_steps(events))
     assert sum(len(offers.offers) for offers in decisions.offers) >= FEW
     assert max(costs) * 3 < sum(costs)
 
@@ -713,15 +703,7 @@ def costs_of_steps(made: MasterSide, event: contract.Event) -> list[int]:
     """Return the calls that each cooperative step of an event costs."""
     made.sequence += 1
     event.sequence, event.time_ns = made.sequence, made.now_ns
-    work, costs = made.engine.apply_in_steps(contract.Events(events=[event])), list[int]()
-    done = False
-
-    def step() -> None:
-        nonlocal done
-        done = next(work, "end") == "end"
-
-    while not done:
-        costs.append(counted(step))
+    costs, _ = counted_steps(made.engine.apply_in_steps(contract.Events(events=[event])))
     return costs
 
 
@@ -777,17 +759,6 @@ def test_sentences_about_the_frameworks_of_a_user_take_many_short_steps() -> Non
     """Each framework has its own unknown resource, for which a correction is computed."""
     frameworks = [said(f"f{n}", ["r"], f"cpus:1;mem{n}:1") for n in range(FEW)]
     made = master("drf", frameworks)
-    work, costs = made.engine.wording.about_clients("r"), list[int]()
-    words: list[str] | None = None
-
-    def step() -> None:
-        nonlocal words
-        try:
-            next(work)
-        except StopIteration as end:
-            words = end.value
-
-    while words is None:
-        costs.append(counted(step))
+    costs, words = counted_steps(made.engine.wording.about_clients("r"))
     assert sum("did you mean mem?" in sentence for sentence in words) == FEW
     assert max(costs) * 3 < sum(costs)

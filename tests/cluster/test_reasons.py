@@ -390,7 +390,7 @@ def test_a_setting_that_names_an_unknown_resource_is_named() -> None:
 
 def test_a_framework_with_a_misspelt_label_fits_though_the_label_is_named() -> None:
     master = cluster("cpus:4;mem:512", whitelits="s1")
-    [fit] = master.engine.task_fits("a")
+    [fit] = run_to_completion(master.engine.task_fits("a"))
     assert (fit.misfit, "did you mean longshare.whitelist?" in fit.slip) == ("", True)
     assert list(master.engine.unreadable_labels()) == list(master.engine.misfits()) == ["f1"]
     nowhere = cluster("cpus:4;mem:512", whitelits="s1", whitelist="s9")
@@ -400,9 +400,9 @@ def test_a_framework_with_a_misspelt_label_fits_though_the_label_is_named() -> N
 
 def test_resources_that_a_demand_does_not_name_are_reported_as_not_offered() -> None:
     master = cluster("cpus:4;mem:512;ports:[1-9]", demand="cpus:1")
-    [fit] = master.engine.task_fits("a")
+    [fit] = run_to_completion(master.engine.task_fits("a"))
     assert fit.unnamed == ("mem", "ports")
-    [whole] = cluster("cpus:4;mem:512;ports:[1-9]").engine.task_fits("a")
+    [whole] = run_to_completion(cluster("cpus:4;mem:512;ports:[1-9]").engine.task_fits("a"))
     assert whole.unnamed == (), "a client without demand is offered whole agents"
 
 

@@ -22,7 +22,7 @@ from allocator.users.settings import DeclaredUser
 from allocator.users.tree import UserTree
 from tests.cluster.master_side import MasterSide
 from tests.cluster.one_by_one import order
-from tests.counted import counted
+from tests.counted import counted, counted_steps
 
 ROLES = ["a", "a/b", "a/b/c", "a/d", "e", "f/g", "f/h"]
 CAPACITY = Quantities.parse("cpus:100;mem:1000")
@@ -506,17 +506,7 @@ def test_idle_users_are_sorted_and_forgotten_in_short_steps() -> None:
     def longest(idle: int) -> int:
         users = crowded(idle, limit=idle // 2)
         expected = crowded(idle, limit=idle // 2).forget_idle()
-        work, costs, gone = users.forget_idle_in_steps(), list[int](), None
-
-        def step() -> None:
-            nonlocal gone
-            try:
-                next(work)
-            except StopIteration as end:
-                gone = end.value
-
-        while gone is None:
-            costs.append(counted(step))
+        costs, gone = counted_steps(users.forget_idle_in_steps())
         assert gone == expected
         return max(costs)
 

@@ -14,7 +14,7 @@ from allocator.fairness.quantities import Quantities
 from allocator.service.loop.engine_lock import EngineLock
 from allocator.service.operators.forecast import Forecasts
 from allocator.service.show.explain import explain
-from allocator.service.show.explanations import ExplanationFacts, find_reasons
+from allocator.service.show.explanations import collect_facts
 from allocator.service.show.shares import user_shares
 from allocator.slurm.adapter import SlurmAdapter
 from allocator.slurm.jobs import ClusterNode, SeenJob
@@ -57,9 +57,7 @@ def waiting(number: int, user: str, reason: str = "Priority") -> SeenJob:
 
 def explained(adapter: SlurmAdapter, user: str) -> admin.Explanation:
     rows = user_shares(adapter)
-    reasons, passed_over = run_to_completion(find_reasons(adapter, user))
-    words = run_to_completion(adapter.wording.about_clients(user))
-    facts = ExplanationFacts(reasons, passed_over=passed_over, about_clients=words)
+    facts = run_to_completion(collect_facts(adapter, user))
     return explain(adapter, next(row for row in rows if row.user == user), rows, facts)
 
 

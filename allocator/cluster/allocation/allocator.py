@@ -20,6 +20,7 @@ from allocator.cluster.allocation.fair_share_stage import FairShareStage
 from allocator.cluster.allocation.offer_builder import OfferBuilder, OutstandingOfferLimit
 from allocator.cluster.allocation.quota_stage import QuotaStage
 from allocator.cluster.backfill.choosing import choose, fits
+from allocator.cluster.backfill.holds import BackfillHold
 from allocator.cluster.state import Cluster
 from allocator.compilation import mypyc_attr
 from allocator.contract import allocator_pb2 as contract
@@ -65,9 +66,10 @@ class Allocator:
         yield from index.update_in_steps()
         limit = OutstandingOfferLimit(self._cluster, index)
         builder = OfferBuilder(self._cluster, limit, answer)
-        builder.slice_offers = max(builder.slice_offers, len(open_agents) // _SLICES)
         order = ClientOrder(self._ledger.clients, builder.sorters, index)
         quotas = self._ledger.quotas
+        if answer.slice_offers and not quotas:  # with quotas, an agent is served in two stages
+            builder.slice_offers = max(answer.slice_offers, len(open_agents) // _SLICES)
         if quotas:
             quota_stage = QuotaStage(builder, index, order)
             for agent in open_agents:
@@ -139,8 +141,9 @@ class Allocator:
                 continue
             if number:
                 yield None
-            if self._holds.on(agent.id) is not None:
-                allowed = yield from self._apply_hold(agent, allowed, index, fair_shares)
+            hold = self._holds.on(agent.id)
+            if hold is not None:
+                allowed = yield from self._apply_hold(hold, agent, allowed, index, fair_shares)
                 yield from fair_shares.serve(agent, allowed)
             elif not fair_shares.offer_whole(agent, allowed):
                 yield from fair_shares.serve(agent, allowed)
@@ -202,6 +205,7 @@ class Allocator:
 
     def _apply_hold(
         self,
+        hold: BackfillHold,
         agent: Agent,
         allowed: ClientMask,
         index: ClientIndex,
@@ -213,7 +217,8 @@ class Allocator:
         short if it is estimated to end before the agent is ready for the held task.
 
         Args:
-            agent: The agent to allocate, which has a hold.
+            hold: The hold of the agent.
+            agent: The agent to allocate.
             allowed: Clients that could be allocated the agent if there were no hold.
             index: The clients that want offers, as client masks.
             fair_shares: Allocates the held task.
@@ -221,8 +226,6 @@ class Allocator:
         Returns:
             The clients to which the agent's remaining resources may be allocated.
         """
-        hold = self._holds.on(agent.id)
-        assert hold is not None
         bit = index.bit.get(hold.client, 0)
         if not bit & allowed:
             self._holds.drop(hold)

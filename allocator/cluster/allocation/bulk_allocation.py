@@ -48,7 +48,7 @@ _PROBES = 8
 """Maximum number of rows that a count or a packing examines, for each agent of the group."""
 _MIN_PROBES = 64
 """Minimum number of rows without capacity for one shape that the next shape examines again."""
-_PLACEMENTS_A_STEP = 50
+_AGENTS_A_STEP = 50
 """Agents examined in one step."""
 _ROWS_A_STEP = 100
 """Client masks compared in one step."""
@@ -196,7 +196,7 @@ class PackingTable:
             yield
         clients = sum(inexact)
         for number, row in enumerate(self._rows if inexact else ()):
-            if not number % _PLACEMENTS_A_STEP:
+            if not number % _AGENTS_A_STEP:
                 yield
             for bit in ones(row.fitting & clients):
                 place = inexact[bit]
@@ -343,7 +343,7 @@ class Eligibility:
         eligible: list[ClientMask] = []
         minimums: dict[Client, dict[int, int]] = {}
         for place, (agent, mask) in enumerate(zip(agents, allowed, strict=True)):
-            if not place % _PLACEMENTS_A_STEP:
+            if not place % _AGENTS_A_STEP:
                 yield
             able = mask & clients & self._able_to_use(agent)
             for client, number in self._declined(agent, able, fewest):
@@ -452,8 +452,6 @@ _FEW = 4
 _SPARE = 8
 """Capacity that a stage keeps free for fragmentation: one agent for each shape, but at most 1/8."""
 _STAGES = 24
-_AGENTS_A_STEP = 50
-"""Agents examined in one step."""
 _TRIES = 3
 
 

@@ -149,10 +149,8 @@ class OfferBuilder:
         """Shared volumes offered in this cycle, by agent."""
         self._offers: dict[str, dict[tuple[str, str], Resources]] = {}
         """Offers that are not written yet: framework → (agent, role) → resources."""
-        self.slice_offers = answer.slice_offers or _UNLIMITED
+        self.slice_offers = _UNLIMITED
         """Number of offers that are enough for a slice of the answer."""
-        if self.quotas:  # offers of the first stage are incomplete until the second has served all
-            self.slice_offers = _UNLIMITED
         self.unwritten = 0
         """Number of offers that are not written yet."""
         self.written = 0

@@ -18,7 +18,7 @@ from allocator.cluster.settings import EngineSettings
 from allocator.cluster.state import Cluster, ClusterStatistics, Withheld
 from allocator.cluster.users import Users
 from allocator.compilation import mypyc_attr
-from allocator.cooperative import Cooperative, run_to_completion
+from allocator.cooperative import Cooperative
 from allocator.fairness.policies import mistaken_resources
 from allocator.fairness.quantities import Quantities
 from allocator.formatting import shortened
@@ -275,12 +275,11 @@ class View(SchedulerAdapter):
             return None
         return self._cluster.quarantine.changed_since(number)
 
-    def task_fits(self, user: str) -> list[TaskFit]:
-        """Return how the tasks of each of a user's frameworks fit the cluster."""
-        return run_to_completion(self.task_fits_in_steps(user))
+    def task_fits(self, user: str) -> Cooperative[list[TaskFit]]:
+        """Return how the tasks of each of a user's frameworks fit the cluster.
 
-    def task_fits_in_steps(self, user: str) -> Cooperative[list[TaskFit]]:
-        """Generator form of `task_fits`. Events may be applied between two steps."""
+        Generator for cooperative steps. Events may be applied between two steps.
+        """
         fits = list[TaskFit]()
         for framework_id in self.framework_ids():
             framework, clients = self.framework(framework_id), self._cluster.ledger.clients
@@ -341,11 +340,11 @@ class View(SchedulerAdapter):
         """
         if not self.reports_used:
             return None
-        clients, running = self._cluster.ledger.clients, self._cluster.ledger.used
+        ledger, clients = self._cluster.ledger, self._cluster.ledger.clients
         offered: dict[str, Quantities] = {}
-        for framework in self._cluster.ledger.frameworks:
+        for framework in ledger.frameworks:
             for client in clients.of(framework):
-                idle = clients.held(client) - running.of(client)
+                idle = ledger.outstanding_of(client)
                 for user in clients.display_names(client):
                     offered[user] = offered.get(user, Quantities()) + idle
         return offered

@@ -155,7 +155,7 @@ class MesosWording(Wording):
     def about_clients(self, user: str) -> Cooperative[list[str]]:
         view = self._view
         words = []
-        fits = yield from view.task_fits_in_steps(user.removesuffix("/."))
+        fits = yield from view.task_fits(user.removesuffix("/."))
         for fit in fits:
             name = f"Its framework {view.framework_name(fit.framework)} ({fit.framework})"
             if fit.misfit:

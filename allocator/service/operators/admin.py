@@ -1,6 +1,6 @@
 """The operators' gRPC service: shares, explanations, forecasts, usage and operator commands."""
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import grpc
 
@@ -21,7 +21,7 @@ from allocator.service.operators.grpc_errors import abort, require_names
 from allocator.service.operators.messages import message
 from allocator.service.operators.orders import Orders
 from allocator.service.show.explain import explain, upcoming
-from allocator.service.show.explanations import ExplanationFacts, find_reasons
+from allocator.service.show.explanations import collect_facts
 from allocator.service.show.shadows import Shadows, ShadowState
 from allocator.service.show.shares import UserShare, read_shares
 from allocator.service.show.wait_reasons import Waits
@@ -107,13 +107,10 @@ class Admin(AdminServicer):
         if row is None:
             hint = await self._engine_lock.answer(self._adapter.wording.about_unknown_user(user))
             await abort(context, grpc.StatusCode.NOT_FOUND, f"no such user: {user}{hint}")
-        survey = find_reasons(self._adapter, row.user)
-        reasons, passed_over = await self._engine_lock.answer(survey)
-        about_clients = self._adapter.wording.about_clients(row.user)
-        sentences = await self._engine_lock.answer(about_clients)
+        facts = await self._engine_lock.answer(collect_facts(self._adapter, row.user))
         async with self._engine_lock:
             waited, alone = self._waits.seconds(row.user), self._statistics.alone
-            cache = ExplanationFacts(reasons, waited, alone, passed_over, sentences)
+            cache = replace(facts, waited=waited, seconds_without_master=alone)
             explanation = explain(self._adapter, row, list(rows.values()), cache)
             explanation.user.CopyFrom(message(row, self._adapter))
             explanation.user.passed_over = explanation.passed_over

@@ -30,16 +30,14 @@ class ExplanationFacts:
     """Sentences about the user's clients (`Wording.about_clients`)."""
 
 
-def find_reasons(
-    adapter: SchedulerAdapter, user: str
-) -> Work[tuple[list[ClientWait], frozenset[str]]]:
+def collect_facts(adapter: SchedulerAdapter, user: str) -> Work[ExplanationFacts]:
     """Survey the machines to explain why a user's clients get nothing more.
 
     Only the first `MOST` clients are examined. Costs O(machines), and for each client O(groups
     of equal machines).
 
     Returns:
-        The reason of each client, and the users that no machine could serve.
+        All facts except the times.
     """
     survey = yield from adapter.survey()
     reasons = list[ClientWait]()
@@ -47,7 +45,9 @@ def find_reasons(
         why = yield from survey.explain(client, closely=True)
         if why is not None:
             reasons.append(why)
-    return reasons, (yield from survey.passed_over())
+    passed_over = yield from survey.passed_over()
+    about_clients = yield from adapter.wording.about_clients(user)
+    return ExplanationFacts(reasons, passed_over=passed_over, about_clients=about_clients)
 
 
 def add_waited(

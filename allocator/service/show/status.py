@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import islice
 from typing import Any
 
@@ -11,7 +11,7 @@ from allocator.fairness.quantities import Quantities
 from allocator.palette import user_colours
 from allocator.service.loop.cooperative import Work
 from allocator.service.show.explain import explain, upcoming
-from allocator.service.show.explanations import ExplanationFacts, find_reasons
+from allocator.service.show.explanations import collect_facts
 from allocator.service.show.offer_trail import OfferRecord, Trail
 from allocator.service.show.shadows import Shadows
 from allocator.service.show.shares import UserShare, read_shares
@@ -117,10 +117,9 @@ class Status:
         row = next((row for row in rows if row.user == user), None)
         if row is None:
             return None
-        reasons, passed_over = yield from find_reasons(self._adapter, user)
-        sentences = yield from self._adapter.wording.about_clients(user)
+        facts = yield from collect_facts(self._adapter, user)
         waited, alone = self.waits.seconds(user), self._statistics.alone
-        cache = ExplanationFacts(reasons, waited, alone, passed_over, sentences)
+        cache = replace(facts, waited=waited, seconds_without_master=alone)
         return list(explain(self._adapter, row, rows, cache).words)
 
     def about_unknown_user(self, user: str) -> Work[str]:

@@ -290,7 +290,7 @@ def seen(engine: Engine) -> dict[str, Any]:
         "demands": engine.demands(),
         "constraints": engine.constraints(),
         "misfits": engine.misfits(),
-        "fits": {user: engine.task_fits(user) for user in known_users},
+        "fits": {user: run_to_completion(engine.task_fits(user)) for user in known_users},
         "set aside": sorted(map(str, engine.rejected_inputs())),
         "weights": {user: engine.weights.by(user) for user in known_users},
         "beside the gone": beside_the_gone(engine, known_users),

@@ -1,5 +1,6 @@
 """The reasons why users wait are counted over time, and logged once if they persist."""
 
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from allocator.contract import mesos_pb2 as mesos
 from allocator.cooperative import Cooperative, run_to_completion
 from allocator.service.masters.session import SessionStatistics
 from allocator.service.show.explain import explain
-from allocator.service.show.explanations import ExplanationFacts, find_reasons
+from allocator.service.show.explanations import collect_facts
 from allocator.service.show.label_limiter import AN_HOUR, LabelLimiter
 from allocator.service.show.metric_definitions import MetricDefinition, MetricGroup, register
 from allocator.service.show.shadows import Shadows
@@ -128,8 +129,8 @@ def test_metrics_and_explanations_give_the_same_seconds() -> None:
     assert samples["longshare_waiting_frameworks", "too_large"] == 1.0
     rows = user_shares(master.engine)
     row = next(row for row in rows if row.user == "b")
-    reasons, _ = run_to_completion(find_reasons(master.engine, "b"))
-    kept = ExplanationFacts(reasons, waits.seconds("b"))
+    facts = run_to_completion(collect_facts(master.engine, "b"))
+    kept = replace(facts, waited=waits.seconds("b"))
     explanation = explain(master.engine, row, rows, kept)
     assert dict(explanation.waited) == {"too_large": 10.0}
     assert explanation.reasons[0].reason == "too_large"
