@@ -306,8 +306,9 @@ class UserPools(Generic[Client]):
         return FrameworkSorter(self._capacity, self._excluded)
 
     def _announce_other_machines(self) -> None:
-        for pool in self:
-            pool.machines_changed()
+        if self._policy.counts_tasks:
+            for pool in self:
+                pool.machines_changed()
 
     def _new_pool(self) -> Pool[str]:
         pool: Pool[str] = Pool(

@@ -65,6 +65,8 @@ class Ledger:
         self._recovery: FailoverRecovery | None = None
         """The current failover recovery, whose late agents count in the capacity; None: no
         recovery."""
+        self._adding_agents = False
+        """Whether fair shares learn of the new capacity later (`begin_adding_agents`)."""
 
     def outstanding_offers(self) -> Mapping[str, Quantities]:
         """Return the quantities in outstanding offers, by framework; without those that have none.
@@ -80,6 +82,19 @@ class Ledger:
         if client not in self.clients:
             return Quantities()
         return self.clients.held(client) - self.used.of(client)
+
+    def begin_adding_agents(self) -> None:
+        """Do not update fair shares for each agent of a snapshot, until `end_adding_agents`.
+
+        Between both calls, time does not advance, and no framework is added.
+        """
+        self._adding_agents = True
+
+    def end_adding_agents(self) -> None:
+        """Update the capacity for fair shares, if `begin_adding_agents` has postponed this."""
+        if self._adding_agents:
+            self._adding_agents = False
+            self._set_capacity(self._capacity)
 
     def add_agent(self, agent: Agent, used: dict[str, dict[str, Resources]]) -> None:
         """Add an agent with the resources allocated on it.
@@ -426,6 +441,8 @@ class Ledger:
         not back yet count, too (`FailoverRecovery.share_capacity`).
         """
         self._capacity = capacity
+        if self._adding_agents:
+            return
         if self._recovery is not None:
             capacity = self._recovery.share_capacity(capacity, len(self.agents))
         self.clients.users.set_capacity(capacity)

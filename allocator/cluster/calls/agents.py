@@ -40,7 +40,7 @@ def add(cluster: Cluster, call: contract.AddAgent) -> Callable[[], Cooperative[N
     used_by_tasks = _read_allocations(parser, call.running)
     unavailability, unreadable = read_unavailability(call)
 
-    def change() -> Cooperative[None]:
+    def change() -> "Cooperative[None]":  # a string, which costs each call nothing
         placements = cluster.ledger.placements
         if placements.groups:
             yield from placements.put_agent_in_steps(agent.id, Host.of(info))

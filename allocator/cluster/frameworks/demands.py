@@ -139,8 +139,8 @@ class DemandFloor(Largest):
         """Names of scalar resources that an agent has ever had."""
         self._names = set[str]()
         """Names of resources that an agent has ever had, including ports and items of sets."""
-        self._agents_with = Counter[str]()
-        """resource → number of present agents with the resource"""
+        self._agents_with = Counter[frozenset[str]]()
+        """names of an agent's resources → number of present agents with exactly these names"""
 
     def put_names(self, names: Collection[str]) -> None:
         """Record the names of an agent's resources, including ports and items of sets.
@@ -148,17 +148,21 @@ class DemandFloor(Largest):
         From then on, the names count as known, even if the agent is removed. If a name is new,
         `version` changes.
         """
-        if not self._names.issuperset(names):
-            self._names.update(names)
+        all_names = frozenset(names)
+        if all_names not in self._agents_with and not self._names.issuperset(all_names):
+            self._names.update(all_names)
             self.version += 1
-        self._agents_with.update(list(names))
+        self._agents_with[all_names] += 1
 
     def discard_names(self, names: Collection[str]) -> None:
         """Record that an agent with these resource names is gone or has changed.
 
         The names stay known, but count as present only while another agent has them (`unnamed`).
         """
-        self._agents_with.subtract(list(names))
+        all_names = frozenset(names)
+        self._agents_with[all_names] -= 1
+        if not self._agents_with[all_names]:
+            del self._agents_with[all_names]
 
     @override
     def put(self, quantities: Quantities) -> None:
@@ -206,7 +210,7 @@ class DemandFloor(Largest):
 
     def unnamed(self, named: Iterable[str]) -> list[str]:
         """Return the names of resources that present agents have, but that are not in `named`."""
-        present = {name for name, agents in self._agents_with.items() if agents > 0}
+        present = set[str]().union(*self._agents_with)
         return sorted(map(readable, present.difference(named)))
 
     def unit_size(self, demand: Quantities) -> int:
