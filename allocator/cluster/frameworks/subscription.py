@@ -43,6 +43,10 @@ _NAME = "longshare"
 _PREFIX = f"{_NAME}."
 """Prefix of the labels that Longshare reads."""
 _LABELS = (DEMAND, WHITELIST, BLACKLIST, ATTRIBUTES)
+_LETTERS = frozenset(_NAME)
+"""The letters of the name, which all differ."""
+_EDITS = 2
+"""Most characters by which a misspelt prefix differs from the name."""
 _MOST_NAMED = 8
 """Maximum number of unknown labels of a framework that are reported."""
 _QUANTITIES = 4
@@ -329,16 +333,44 @@ def _key(quantities: Quantities) -> _Key:
 
 
 def _own_labels(labels: mesos.Labels) -> list[tuple[str | bytes, str | bytes]]:
-    """Return (key, value) of labels whose key begins with Longshare's name.
+    """Return (key, value) of labels whose key begins with Longshare's name, perhaps misspelt.
 
-    Blanks before the name do not count, nor does the case.
+    Blanks before the name do not count, nor does the case. The name in a misspelt prefix, such as
+    `longshre.`, differs by at most `_EDITS` characters. At most `_MOST_NAMED` keys are compared
+    with the name, because that takes time.
     """
     own: list[tuple[str | bytes, str | bytes]] = []
+    compared = 0
     for label in labels.labels:
         key: str | bytes = label.key
-        if readable(key[:_LONGEST_TYPO]).lstrip().lower().startswith(_NAME):
+        begin = readable(key[:_LONGEST_TYPO]).lstrip().lower()
+        if begin.startswith(_NAME):
             own.append((key, label.value))
+        elif compared < _MOST_NAMED and _resembles_name(head := begin.partition(".")[0], begin):
+            compared += 1
+            if _edits(head, _NAME) <= _EDITS:
+                own.append((key, label.value))
     return own
+
+
+def _resembles_name(head: str, key: str) -> bool:
+    """Return whether the part of a key before its dot has about the letters of Longshare's name."""
+    alike = len(_LETTERS.intersection(head)) >= len(_NAME) - _EDITS
+    return alike and head != key and abs(len(head) - len(_NAME)) <= _EDITS
+
+
+def _edits(text: str, other: str) -> int:
+    """Return how many characters must be inserted, removed or replaced to make two texts equal.
+
+    Costs O(product of the lengths).
+    """
+    row = list(range(len(other) + 1))
+    for number, character in enumerate(text, start=1):
+        diagonal, row[0] = row[0], number
+        for position, wanted in enumerate(other, start=1):
+            best = min(row[position] + 1, row[position - 1] + 1, diagonal + (character != wanted))
+            diagonal, row[position] = row[position], best
+    return row[-1]
 
 
 def _demand(
@@ -369,11 +401,12 @@ def _demand(
 def _unknown(keys: Iterable[str | bytes]) -> Iterator[str]:
     """Yield an error message for each unknown label that is meant for Longshare.
 
-    These labels have Longshare's prefix, or are similar to a known key (`longshare_demand`). A
-    message suggests a known key, if a similar one exists.
+    These labels have Longshare's prefix, perhaps misspelt (`longshre.demand`), or are similar to a
+    known key (`longshare_demand`). A message suggests a known key, if a similar one exists, or else
+    the correct prefix.
 
     Args:
-        keys: Keys of the labels that begin with Longshare's name.
+        keys: Keys of the labels that begin with Longshare's name, perhaps misspelt.
     """
     other_programs = 0
     for field_name in keys:
@@ -382,9 +415,11 @@ def _unknown(keys: Iterable[str | bytes]) -> Iterator[str]:
             continue
         message = f"label {shortened(key)} is not known"
         typo = key.lower() if len(key) <= _LONGEST_TYPO else ""
-        has_prefix = key.lower().startswith(_PREFIX)
+        is_misspelt = not key.lower().lstrip().startswith(_NAME)
+        has_prefix = is_misspelt or key.lower().startswith(_PREFIX)
         close = difflib.get_close_matches(typo, _LABELS, n=1, cutoff=0.7 if has_prefix else 0.8)
         if not has_prefix and not close:
             other_programs += 1  # such as longshare-team
             continue
-        yield f"{message}; did you mean {close[0]}?" if close else message
+        meant = close[0] if close else "a label with the prefix longshare." if is_misspelt else ""
+        yield f"{message}; did you mean {meant}?" if meant else message
