@@ -1,15 +1,40 @@
-"""Formatting of durations, names and counts in sentences for people."""
+"""Formatting of times, durations, names and counts in sentences for people."""
 
+from datetime import UTC, datetime
+
+_DAY = 86400.0
 _LONGEST = 300
 """Maximum length of a displayed message in characters."""
 
 
 def duration(seconds: float) -> str:
     """Return seconds as text in the largest fitting unit, such as "42.0 s" or "1.5 h"."""
-    for unit, size in (("d", 86400.0), ("h", 3600.0), ("min", 60.0)):
+    for unit, size in (("d", _DAY), ("h", 3600.0), ("min", 60.0)):
         if seconds >= size:
             return f"{seconds / size:.1f} {unit}"
     return f"{seconds:.1f} s"
+
+
+def clock(at: float, ago: float) -> str:
+    """Return a past time as text, such as "03:12:09 UTC"; with its date if it is over a day ago.
+
+    Args:
+        at: The time in seconds since the Unix epoch.
+        ago: Seconds since this time.
+    """
+    form = "%H:%M:%S UTC" if ago < _DAY else "%Y-%m-%d %H:%M:%S UTC"
+    return datetime.fromtimestamp(at, UTC).strftime(form)
+
+
+def since(at: float, now: float) -> str:
+    """Return a past time and its distance, such as "03:12:09 UTC, 41.0 min ago".
+
+    Args:
+        at: The time in seconds since the Unix epoch.
+        now: The present time in the same unit.
+    """
+    ago = max(now - at, 0.0)
+    return f"{clock(at, ago)}, {duration(ago)} ago"
 
 
 def called(user: str) -> str:

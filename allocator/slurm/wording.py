@@ -1,6 +1,6 @@
 """Sentences about jobs: the reasons why they are pending, and Slurm's words."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from typing_extensions import override
@@ -73,7 +73,13 @@ class SlurmWording(Wording):
         return words
 
     @override
-    def add_waits(self, explanation: admin.Explanation, waits: Sequence["JobWait"]) -> None:
+    def add_waits(
+        self,
+        explanation: admin.Explanation,
+        waits: Sequence["JobWait"],
+        idle_since: Mapping[Hashable, float],
+    ) -> None:
+        del idle_since  # Slurm says when a job was submitted
         by_code: dict[str, list[JobWait]] = {}
         for wait in waits:
             job = wait.job

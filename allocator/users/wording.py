@@ -1,7 +1,7 @@
 """Sentences for people: the words of one scheduler, and its reasons why users get nothing more."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
@@ -101,12 +101,19 @@ class Wording(ABC):
         """
 
     @abstractmethod
-    def add_waits(self, explanation: admin.Explanation, waits: Sequence[Any]) -> None:
+    def add_waits(
+        self,
+        explanation: admin.Explanation,
+        waits: Sequence[Any],
+        idle_since: Mapping[Hashable, float],
+    ) -> None:
         """Add to an explanation why a user's clients get nothing more, as fields and sentences.
 
         Args:
             explanation: The explanation to complete.
             waits: The reasons, one for each client, as `Survey.explain` returned them.
+            idle_since: client → time since which the client has held nothing, in seconds since the
+                Unix epoch; as far as it is known.
         """
 
     @abstractmethod

@@ -1,7 +1,7 @@
 """Sentences about frameworks: the reasons why they get no free resources, and Mesos's words."""
 
 import heapq
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from typing_extensions import override
@@ -12,7 +12,7 @@ from allocator.cluster.reasons import REASON_ORDER, Explanation, Reason
 from allocator.contract import admin_pb2 as admin
 from allocator.cooperative import Cooperative
 from allocator.fairness.quantities import Quantities
-from allocator.formatting import called, counted, duration
+from allocator.formatting import called, counted, duration, since
 from allocator.users.wording import PageWords, Vocabulary, Wording
 
 if TYPE_CHECKING:
@@ -187,7 +187,12 @@ class MesosWording(Wording):
         return words
 
     @override
-    def add_waits(self, explanation: admin.Explanation, waits: Sequence[Explanation]) -> None:
+    def add_waits(
+        self,
+        explanation: admin.Explanation,
+        waits: Sequence[Explanation],
+        idle_since: Mapping[Hashable, float],
+    ) -> None:
         view = self._view
         examined = {why.client.framework for why in waits}
         misfits = view.misfits(examined).keys() - view.unreadable_labels(examined).keys()
@@ -206,9 +211,11 @@ class MesosWording(Wording):
             if why.client.framework in misfits and why.reason in _MISFIT_REASONS:
                 continue  # `about_clients` has already given the reason
             text = f"{reasons_text(why, view.now)}{_ahead(explanation, why)}"
+            begin = idle_since.get(why.client)
+            lasts = "" if begin is None else f" It has held nothing since {since(begin, view.now)}."
             explanation.words.append(
                 f"Its framework {reason.name} ({reason.framework}) gets no more offers in "
-                f"{_role(reason.role)} now: {text}."
+                f"{_role(reason.role)} now: {text}.{lasts}"
             )
             if why.others_are_smaller and why.reason == "nothing_free":
                 explanation.words.append(f"Its framework {reason.name} {self.about_gaps()}")

@@ -1,6 +1,6 @@
 """The operators' gRPC service: shares, explanations, forecasts, usage and operator commands."""
 
-from dataclasses import asdict, replace
+from dataclasses import asdict
 
 import grpc
 
@@ -109,8 +109,7 @@ class Admin(AdminServicer):
             await abort(context, grpc.StatusCode.NOT_FOUND, f"no such user: {user}{hint}")
         facts = await self._engine_lock.answer(collect_facts(self._adapter, row.user))
         async with self._engine_lock:
-            waited, alone = self._waits.seconds(row.user), self._statistics.alone
-            cache = replace(facts, waited=waited, seconds_without_master=alone)
+            cache = self._waits.add_record(facts, row.user)
             explanation = explain(self._adapter, row, list(rows.values()), cache)
             explanation.user.CopyFrom(message(row, self._adapter))
             explanation.user.passed_over = explanation.passed_over

@@ -7,7 +7,7 @@ from allocator.fairness.forecast import below_after
 from allocator.fairness.policies.policy import Policy
 from allocator.fairness.policies.sdrf import Sdrf
 from allocator.fairness.standing import Standing
-from allocator.formatting import called, counted, duration
+from allocator.formatting import called, clock, counted, duration
 from allocator.service.show.explanations import (
     ExplanationFacts,
     add_waited,
@@ -20,6 +20,8 @@ _TIE = 2.0**-40
 """Priorities that differ by less are called equal: policies with a memory compare in such steps."""
 _LEAST_SHOWN = 0.0001
 """Smallest difference of priorities that is shown as a number."""
+_LEAST_PART = 0.0005
+"""Smallest fraction that is shown as more than 0.0%."""
 _MOST_HOLDERS = 3
 """Maximum number of users that are named as holders of a resource."""
 _RESOURCES_LACKING = {"nothing_free", "resources"}
@@ -79,19 +81,19 @@ def explain(
     else:
         explanation.no_offers = adapter.wording.why_inactive(standing.user)
     if cache.seconds_without_master is not None:
-        explanation.no_offers = (
-            f"{vocabulary.out_of_contact} for {duration(cache.seconds_without_master)}"
-        )
+        alone = cache.seconds_without_master
+        at = f", since {clock(adapter.now, alone)}" if adapter.now else ""
+        explanation.no_offers = f"{vocabulary.out_of_contact} for {duration(alone)}{at}"
     halved = halved_after(standing, adapter.pool.policy.tau)
     if halved is not None:
         explanation.halved_after = halved
     explanation.words.extend(_words(row, explanation, (len(siblings), len(wanting)), vocabulary))
     explanation.words.extend(cache.about_clients)
     if cache.seconds_without_master is None:
-        adapter.wording.add_waits(explanation, cache.reasons)
+        adapter.wording.add_waits(explanation, cache.reasons, cache.idle_since)
         explanation.words.extend(_words_of_holders(row, rows, cache))
         explanation.words.extend(_words_of_offers(row, rows, cache))
-    add_waited(explanation, cache.waited, adapter.wording)
+    add_waited(explanation, cache, adapter.wording, adapter.now)
     return explanation
 
 
@@ -231,7 +233,7 @@ def _words(
     words.append(_words_of_priority(standing, explanation.priority))
     words.append(_words_of_entitlement(row))
     words.extend(_words_of_neighbours(explanation))
-    if explanation.priority.owed > 0.0:
+    if explanation.priority.owed >= _LEAST_PART:
         if explanation.rank_without_debt != row.rank:
             words.append(
                 "Without its commitment it would have priority "
@@ -277,9 +279,9 @@ def _words_of_rank(
 def _words_of_priority(standing: Standing[str], parts: admin.Priority) -> str:
     if parts.held and not parts.held_resource:
         return f"Its priority is {standing.priority:.4f}; the lowest priority is served first."
-    held = f"holds {parts.held:.1%} of {parts.held_resource}" if parts.held else "holds nothing"
+    held = f"holds {_part(parts.held)} of {parts.held_resource}" if parts.held else "holds nothing"
     commitment = (
-        f"a commitment of {parts.owed:.1%} of {parts.owed_resource}"
+        f"a commitment of {_part(parts.owed)} of {parts.owed_resource}"
         if parts.owed
         else "no commitment"
     )
@@ -289,12 +291,17 @@ def _words_of_priority(standing: Standing[str], parts: admin.Priority) -> str:
     )
 
 
+def _part(fraction: float) -> str:
+    """Return a positive fraction in percent."""
+    return f"{fraction:.1%}" if fraction >= _LEAST_PART else "less than 0.1%"
+
+
 def _words_of_entitlement(row: UserShare) -> str:
     standing = row.standing
     entitled = f"It is entitled to {standing.entitlement:.1%} of the cluster"
-    if row.shortfall > 0.0:
+    if row.shortfall >= _LEAST_PART:
         return f"{entitled} and holds {row.shortfall:.1%} less."
-    if standing.share > standing.entitlement:
+    if standing.share - standing.entitlement >= _LEAST_PART:
         return f"{entitled} and holds {standing.share - standing.entitlement:.1%} more."
     return f"{entitled}."
 

@@ -1,11 +1,11 @@
 """Facts for explanations: why a user's clients get nothing more, now and in the past."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
 from allocator.contract import admin_pb2 as admin
-from allocator.formatting import duration
+from allocator.formatting import duration, since
 from allocator.service.loop.cooperative import Work
 from allocator.users.adapter import SchedulerAdapter
 from allocator.users.wording import ClientWait, Wording
@@ -21,7 +21,11 @@ class ExplanationFacts:
     reasons: Sequence[ClientWait] = ()
     """Present reasons of the user's first `MOST` clients."""
     waited: Mapping[str, float] = field(default_factory=dict)
-    """Seconds that the user has waited since the service began, by reason."""
+    """Seconds that the user has waited since `waited_from`, by reason."""
+    waited_from: float | None = None
+    """Time of the scheduler's clock since which waits are recorded; None: no record yet."""
+    idle_since: Mapping[Hashable, float] = field(default_factory=dict)
+    """client → time of the scheduler's clock since which the client has held nothing"""
     seconds_without_master: float | None = None
     """Seconds since the scheduler was last in contact; None while it is in contact."""
     passed_over: frozenset[str] = frozenset()
@@ -37,7 +41,7 @@ def collect_facts(adapter: SchedulerAdapter, user: str) -> Work[ExplanationFacts
     of equal machines).
 
     Returns:
-        All facts except the times.
+        All facts except the recorded ones, which `Waits.add_record` adds.
     """
     survey = yield from adapter.survey()
     reasons = list[ClientWait]()
@@ -51,19 +55,23 @@ def collect_facts(adapter: SchedulerAdapter, user: str) -> Work[ExplanationFacts
 
 
 def add_waited(
-    explanation: admin.Explanation, waited: Mapping[str, float], wording: Wording
+    explanation: admin.Explanation, facts: ExplanationFacts, wording: Wording, now: float
 ) -> None:
     """Add to an explanation how long each reason has kept the user waiting.
 
     Args:
         explanation: The explanation to complete.
-        waited: Seconds by reason, since the service began.
+        facts: The recorded waits.
         wording: Names the reasons.
+        now: Present time of the scheduler's clock, in seconds since the Unix epoch.
     """
-    explanation.waited.update(waited)
-    longest = sorted(waited.items(), key=lambda wait: -wait[1])
+    explanation.waited.update(facts.waited)
+    longest = sorted(facts.waited.items(), key=lambda wait: -wait[1])
     parts = [f"{wording.reasons[reason]} {duration(wait)}" for reason, wait in longest if wait]
     if parts:
-        explanation.words.append(
-            f"Reasons why it waited, since the service started: {', '.join(parts)}."
+        begin = (
+            ", since the service started"
+            if facts.waited_from is None
+            else f" since {since(facts.waited_from, now)}, when the service connected"
         )
+        explanation.words.append(f"Reasons why it waited{begin}: {', '.join(parts)}.")

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from itertools import islice
 from typing import Any
 
@@ -118,8 +118,7 @@ class Status:
         if row is None:
             return None
         facts = yield from collect_facts(self._adapter, user)
-        waited, alone = self.waits.seconds(user), self._statistics.alone
-        cache = replace(facts, waited=waited, seconds_without_master=alone)
+        cache = self.waits.add_record(facts, user)
         return list(explain(self._adapter, row, rows, cache).words)
 
     def about_unknown_user(self, user: str) -> Work[str]:

@@ -8,7 +8,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Hashable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import structlog
@@ -16,6 +16,7 @@ import structlog
 from allocator.service.loop.cooperative import Work, run_in_slices
 from allocator.service.loop.engine_lock import EngineLock
 from allocator.service.scheduler_contact import SchedulerContact
+from allocator.service.show.explanations import ExplanationFacts
 from allocator.service.show.shadows import Shadows
 from allocator.users.adapter import SchedulerAdapter
 from allocator.users.wording import ClientWait
@@ -40,7 +41,14 @@ _log = structlog.get_logger(__name__)
 class _Wait:
     reason: str
     since: float
+    """Time at which the reason began, or at which the client last held resources if later."""
+    idle_since: float
+    """Time at which the client was first examined, or at which it last held resources."""
     told: bool = False
+
+    def changed(self, reason: str, now: float) -> "_Wait":
+        """Return the wait of the same client after its reason has changed."""
+        return _Wait(reason, now, self.idle_since)
 
 
 class Waits:
@@ -73,6 +81,8 @@ class Waits:
         self._at: float | None = None
         """Time of the previous examination by the master's clock; None if there was none under the
         present master."""
+        self._began: float | None = None
+        """Time of the first examination of clients by the master's clock."""
         self._alone = 0.0
         """Seconds without a leading master that have already been added to waiting times."""
         self.passed_over = frozenset[str]()
@@ -106,6 +116,29 @@ class Waits:
         """Return a user's waiting times since the service began: reason → seconds."""
         return self._seconds.get(user, {})
 
+    def add_record(self, facts: ExplanationFacts, user: str) -> ExplanationFacts:
+        """Return facts for an explanation with the recorded waits of the user and its clients.
+
+        Args:
+            facts: The facts from a survey.
+            user: The user.
+        """
+        now = self._adapter.now
+        idle_since = {
+            why.client: wait.idle_since
+            for why in facts.reasons
+            if why.idle
+            and (wait := self._clients.get(why.client)) is not None
+            and now - wait.idle_since >= EVERY
+        }
+        return replace(
+            facts,
+            waited=self.seconds(user),
+            waited_from=self._began,
+            idle_since=idle_since,
+            seconds_without_master=self.statistics.alone,
+        )
+
     def clients(self) -> Counter[str]:
         """Return how many clients wait for each reason: reason → number.
 
@@ -127,6 +160,7 @@ class Waits:
 
     def _elapsed(self) -> float:
         previous, self._at = self._at, self._adapter.now
+        self._began = self._at if self._began is None else self._began
         return max(self._at - previous, 0.0) if previous is not None else 0.0
 
     def _look(self) -> Work[dict[Hashable, str]]:
@@ -158,10 +192,13 @@ class Waits:
         """
         adapter, client = self._adapter, why.client
         wait = self._clients.get(client)
-        if wait is None or wait.reason != why.reason:
-            wait = self._clients[client] = _Wait(why.reason, adapter.now)
+        if wait is None:
+            wait = self._clients[client] = _Wait(why.reason, adapter.now, adapter.now)
+        elif wait.reason != why.reason:
+            wait = self._clients[client] = wait.changed(why.reason, adapter.now)
         if not why.idle:
-            wait.since, wait.told = adapter.now, False
+            wait.since = wait.idle_since = adapter.now
+            wait.told = False
         lasts = why.is_reported and adapter.now - wait.since >= LASTING
         if quiet or wait.told or not lasts:
             return False
@@ -187,11 +224,13 @@ class Waits:
             if number % _AT_ONCE == 0:
                 yield
         now = self._adapter.now
-        self._clients = {
-            client: wait
-            if (wait := self._clients.get(client)) is not None and wait.reason == reason
-            else _Wait(reason, now)
+        waits = {
+            client: self._clients.get(client) or _Wait(reason, now, now)
             for client, reason in reasons.items()
+        }
+        self._clients = {
+            client: wait if wait.reason == reasons[client] else wait.changed(reasons[client], now)
+            for client, wait in waits.items()
         }
         known = set(self._adapter.users())
         self._seconds = {user: waited for user, waited in self._seconds.items() if user in known}

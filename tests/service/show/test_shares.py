@@ -6,6 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from allocator.contract import operator_pb2 as operator
 from allocator.cooperative import run_to_completion
 from allocator.fairness import policies
 from allocator.fairness.pool import Pool
@@ -131,6 +132,24 @@ def test_an_explanation_says_that_neighbours_have_equal_priorities(
     words = " ".join(explain(side.engine, rows[0], rows, ExplanationFacts()).words)
     assert said in words
     assert ("If priorities are equal" in words) == (cpus == (5, 5))
+
+
+@pytest.mark.parametrize(("commitment", "is_named"), [(0.0004, False), (0.0006, True)])
+def test_a_commitment_that_would_be_shown_as_zero_is_not_named_as_a_cause(
+    commitment: float, *, is_named: bool
+) -> None:
+    side = MasterSide("sdrf", {"half_life": "1h"})
+    for framework, user in (("f1", "a"), ("f2", "b")):
+        side.add_framework(framework, user)
+    side.add_agent("s1", "cpus:4;mem:512")
+    change = operator.SetCommitments(user="a", others=commitment)
+    side.engine.order(operator.Order(set_commitments=change))
+    rows = user_shares(side.engine)
+    row = next(row for row in rows if row.user == "a")
+    words = " ".join(explain(side.engine, row, rows, ExplanationFacts()).words)
+    assert ("commitment will" in words) == is_named
+    assert ("a commitment of less than 0.1% of" in words) != is_named
+    assert " 0.0%" not in words
 
 
 @example(held=10, owed={"mem": 1.0}, weight=1.0)  # cpus rise to a half and not beyond

@@ -1,6 +1,6 @@
 """The reasons why users wait are counted over time, and logged once if they persist."""
 
-from dataclasses import replace
+from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 
@@ -130,11 +130,41 @@ def test_metrics_and_explanations_give_the_same_seconds() -> None:
     rows = user_shares(master.engine)
     row = next(row for row in rows if row.user == "b")
     facts = run_to_completion(collect_facts(master.engine, "b"))
-    kept = replace(facts, waited=waits.seconds("b"))
-    explanation = explain(master.engine, row, rows, kept)
+    explanation = explain(master.engine, row, rows, waits.add_record(facts, "b"))
     assert dict(explanation.waited) == {"too_large": 10.0}
     assert explanation.reasons[0].reason == "too_large"
-    assert f"since the service started: {BRIEFLY['too_large']} 10.0 s." in explanation.words[-1]
+    assert explanation.words[-1].endswith(f"connected: {BRIEFLY['too_large']} 10.0 s.")
+
+
+def test_an_explanation_gives_the_time_of_day_and_the_distance_of_each_beginning() -> None:
+    master, waits = waiting()
+    add(master, "f3", "c", demand="cpus:1")
+    run_to_completion(waits.examine())
+
+    def words() -> str:
+        rows = user_shares(master.engine)
+        row = next(row for row in rows if row.user == "c")
+        facts = run_to_completion(collect_facts(master.engine, "c"))
+        return " ".join(explain(master.engine, row, rows, waits.add_record(facts, "c")).words)
+
+    began = datetime.fromtimestamp(master.engine.now, UTC)
+    assert "It has held nothing since" not in words(), "it has not waited yet"
+    for reason_changes in (False, True):
+        master.tick(150)
+        if reason_changes:
+            master.send(contract.SuppressOffers(framework_id="f3"))
+        run_to_completion(waits.examine())
+    said = words()
+    assert f"It has held nothing since {began:%H:%M:%S} UTC, 5.0 min ago." in said
+    assert f"waited since {began:%H:%M:%S} UTC, 5.0 min ago, when the service connected: " in said
+    for _ in range(48):
+        master.tick(3600)
+    run_to_completion(waits.examine())
+    assert f"nothing since {began:%Y-%m-%d %H:%M:%S} UTC, 2.0 d ago." in words()
+    master.send(contract.ReviveOffers(framework_id="f3"))
+    master.add_agent("s2", "cpus:1;mem:32")
+    run_to_completion(waits.examine())
+    assert "It has held nothing since" not in words(), "it holds an offer"
 
 
 def test_the_service_updates_wait_reasons_by_itself(tmp_path: Path) -> None:
