@@ -26,6 +26,8 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
     derandomize="CI" in os.environ,
 )
+# `.ci/run` tries fewer examples of each property; `make release-check` tries all.
+settings.register_profile("commit", settings.get_profile("longshare"), max_examples=40)
 # A further run on another Python: a few examples show the differences between versions.
 settings.register_profile("again", settings.get_profile("longshare"), max_examples=20)
 settings.load_profile(os.environ.get("LONGSHARE_HYPOTHESIS", "longshare"))

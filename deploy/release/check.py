@@ -46,6 +46,10 @@ type Part<T> = T extends (infer U)[] ? Part<U>[]
 """Types of dashboards and panels: plain strings in place of enumerations, and optional fields."""
 
 
+QUICK = ("api", "cluster", "contract", "fairness")
+"""Folders of tests that show differences between Pythons in results and messages."""
+
+
 class Missing(Exception):  # noqa: N818 - it names what a release misses
     """An unmet requirement of a release; the text says how to meet the requirement."""
 
@@ -278,7 +282,7 @@ def _minor() -> str:
 
 
 def every_python() -> str:
-    """Install the built packages by name and test them in an empty folder, on each local Python."""
+    """Test the packages, installed by name, and the engine on each Python of this machine."""
     tried, absent = [], []
     for name in ("3.11", "3.12", "3.13", "3.14", "3.15"):
         home = ROOT / f".venv-{name}"
@@ -290,14 +294,23 @@ def every_python() -> str:
             absent.append(name)
             continue
         run(home / "bin" / "pytest", "-q", "tests/packages")
+        quick = ("-m", "not slow", *(f"tests/{name}" for name in QUICK))
+        run(home / "bin" / "pytest", "-q", "-n", "auto", *quick, LONGSHARE_HYPOTHESIS="again")
         tried.append(name)
-    return f"tests/packages on {', '.join(tried)}" + "".join(f"; no {name} here" for name in absent)
+    return f"tests on {', '.join(tried)}" + "".join(f"; no {name} here" for name in absent)
 
 
 def longest_tests() -> str:
-    """Run the tests that `make test` leaves out because they take minutes."""
+    """Run the tests that `.ci/run` leaves out, and properties with all their examples."""
     pytest = Path(sys.executable).with_name("pytest")
-    return run(pytest, "-q", "-n", "auto", "-m", "release").splitlines()[-1].strip("= ")
+    chosen = ("-m", "release or hypothesis")
+    done = run(pytest, "-q", "-n", "auto", *chosen, LONGSHARE_HYPOTHESIS="longshare")
+    return done.splitlines()[-1].strip("= ")
+
+
+def sanitizers() -> str:
+    """Test the C++ transport with each sanitizer."""
+    return run("make", "--no-print-directory", "sanitize").splitlines()[-1].strip("= ")
 
 
 def compiled() -> str:
@@ -339,6 +352,7 @@ CHECKS: dict[str, Callable[[], str]] = {
     "versioned documentation": documentation,
     "every Python": every_python,
     "longest tests": longest_tests,
+    "sanitizers": sanitizers,
     "compiled modules": compiled,
     "newer Debian": newer_debian,
 }

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from allocator.cluster.engine import Engine
@@ -19,6 +19,7 @@ from allocator.service.store import codec
 from allocator.service.store.rows import StoreRows, decode_memory
 from allocator.users.memory import Memory
 from tests.cluster.master_side import MasterSide, agent_call, framework_info, resources
+from tests.examples import examples
 
 CPUS = 16
 POLICIES = ["karma", "dynamic-drf", "dynamic-mmf"]
@@ -122,7 +123,7 @@ STEPS = st.lists(
 @pytest.mark.parametrize("succession", SUCCESSIONS)
 @pytest.mark.parametrize("policy", POLICIES)
 @given(steps=STEPS)
-@settings(max_examples=25, deadline=None)
+@examples(25)
 def test_a_successor_ranks_users_in_the_same_order(
     policy: str, succession: str, steps: list[tuple[str, str, int, int]]
 ) -> None:

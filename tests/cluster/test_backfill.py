@@ -8,7 +8,7 @@ from itertools import count
 from typing import Literal
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from allocator.cluster.reasons import Survey
@@ -28,6 +28,7 @@ from tests.cluster.master_side import (
 )
 from tests.cluster.test_placements import info
 from tests.cluster.test_task_offers import add
+from tests.examples import examples
 
 HOLDING: list[Literal["one", "all"]] = ["one", "all"]
 
@@ -156,7 +157,7 @@ def test_backfill_holds_bring_task_shares_nearer_to_fair_shares(hold_for: str) -
     assert gaps[0] < gaps[1]
 
 
-@settings(max_examples=15, deadline=None)
+@examples(15)
 @given(st.integers(0, 2**16), st.sampled_from(HOLDING), st.integers(2, 5))
 def test_a_task_that_fits_on_an_empty_agent_waits_for_a_bounded_time(
     seed: int, hold_for: str, users: int
@@ -230,7 +231,7 @@ def test_a_framework_waits_for_exactly_a_hold_of_each_other_framework(others: in
     assert len(agents) == others + 1
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(st.integers(0, 2**16), st.sampled_from(HOLDING), st.sampled_from(["fifo", "drf", "tsf"]))
 def test_while_a_framework_waits_each_other_framework_has_at_most_one_hold(
     seed: int, hold_for: str, policy: str

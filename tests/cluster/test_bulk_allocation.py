@@ -6,7 +6,7 @@ from random import Random
 from unittest.mock import patch
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from allocator.cluster.allocation.bulk_allocation import AgentGroup, BulkAllocator
@@ -22,6 +22,7 @@ from allocator.fairness.standing import Standing
 from allocator.users.settings import DeclaredUser
 from tests.cluster.master_side import SECOND, START_NS, agent_call, framework_info, resources
 from tests.cluster.test_progressive_filling import POLICIES, ROLES
+from tests.examples import examples
 
 WHOLE = [name for name in POLICIES if name != "per-machine-drf"]
 SIZES = ["cpus:4;mem:4096", "cpus:16;mem:65536;disk:64", "cpus:3.3;mem:777", "cpus:0.5;mem:64"]
@@ -125,7 +126,7 @@ def none_dealt(
 
 @pytest.mark.slow
 @given(st.integers(0, 2**32))
-@settings(max_examples=30)
+@examples(30)
 def test_bulk_allocation_gives_each_client_as_much_as_shared_agents_would(seed: int) -> None:
     made, snapshot, later = world(Random(seed))
     made = replace(made, whole_from=2)

@@ -7,7 +7,7 @@ from random import Random
 from unittest.mock import patch
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from typing_extensions import override
 
@@ -30,6 +30,7 @@ from tests.cluster.master_side import START_NS, MasterSide, agent_call, framewor
 from tests.cluster.one_by_one import AtFirst, order
 from tests.cluster.test_bulk_allocation import OPTIONS, SIZES, agent, allocated, drawn
 from tests.cluster.test_progressive_filling import ROLES
+from tests.examples import examples
 
 DEMANDS = ["cpus:1;mem:256", "cpus:0.3;mem:16", "cpus:2", "cpus:0.7;mem:2048", "mem:3000", ""]
 
@@ -138,7 +139,7 @@ def one_by_one(
 @pytest.mark.slow
 @given(st.integers(0, 2**32))
 @example(198295)  # a seed for which rounding changed the first client
-@settings(max_examples=30)
+@examples(30)
 def test_bulk_allocation_equals_allocation_task_by_task(seed: int) -> None:
     made, snapshot = world(Random(seed))
     stages = dealt(made, snapshot)
@@ -147,7 +148,7 @@ def test_bulk_allocation_equals_allocation_task_by_task(seed: int) -> None:
 
 @pytest.mark.slow
 @given(st.integers(0, 2**32))
-@settings(max_examples=15)
+@examples(15)
 def test_a_lookup_of_the_next_client_by_name_equals_a_walk_in_order(seed: int) -> None:
     made, snapshot = world(Random(seed))
     decided = []
@@ -160,7 +161,7 @@ def test_a_lookup_of_the_next_client_by_name_equals_a_walk_in_order(seed: int) -
 
 @pytest.mark.slow
 @given(st.integers(0, 2**32))
-@settings(max_examples=30)
+@examples(30)
 def test_no_agent_is_overallocated_and_no_usable_resources_remain(
     seed: int,
 ) -> None:

@@ -1,12 +1,10 @@
 """Random sequences of calls to the engine, checked after each call against a plain model."""
 
-import os
 from collections import defaultdict
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     Bundle,
@@ -34,6 +32,7 @@ from tests.cluster.master_side import (
     resources,
     text_of,
 )
+from tests.examples import examples
 
 FRAMEWORKS = {"f1": ("a",), "f2": ("b",), "f3": ("a", "b"), "f4": ("eng/web",)}
 OTHER_ROLES = [*FRAMEWORKS.values(), ("eng",), ("b", "eng/web"), ("a/x", "a")]
@@ -689,11 +688,7 @@ class EngineMachine(RuleBasedStateMachine):
 
 
 TestEngineMachine = EngineMachine.TestCase
-TestEngineMachine.settings = settings(
-    max_examples=int(os.environ.get("LONGSHARE_EXAMPLES", "150")),
-    stateful_step_count=50,
-    deadline=None,
-)
+TestEngineMachine.settings = examples(150, stateful_step_count=50)
 
 
 def test_the_same_messages_give_the_same_decisions_bit_for_bit() -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from unittest import mock
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from allocator.cluster.frameworks.framework import Client
@@ -16,6 +16,7 @@ from allocator.cluster.resources import Resources, parse_total
 from allocator.contract import mesos_pb2 as mesos
 from tests.cluster.master_side import resources
 from tests.counted import things
+from tests.examples import examples
 
 CLIENTS = [Client(role, framework) for role in "ab" for framework in ("f1", "f2", "f3")]
 AGENTS = ["s1", "s2"]
@@ -52,7 +53,7 @@ class PlainFilters:
         )
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(st.lists(steps, max_size=40), st.integers(0, 3))
 def test_offer_filters_exclude_exactly_what_a_plain_list_excludes(
     history: list[tuple[object, ...]], few: int

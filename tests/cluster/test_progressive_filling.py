@@ -7,7 +7,7 @@ from typing import TypeAlias
 from unittest.mock import patch
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from typing_extensions import override
 
@@ -26,6 +26,7 @@ from allocator.users.settings import DeclaredUser
 from tests.cluster.master_side import SECOND, START_NS, MasterSide, framework_info, resources
 from tests.cluster.one_by_one import OneByOne
 from tests.cluster.test_task_offers import add
+from tests.examples import examples
 
 POLICIES: dict[str, dict[str, object]] = {
     "drf": {},
@@ -308,7 +309,7 @@ def check(seed: int, steps: int, world: type[World] = World) -> None:
         assert mine[0] == theirs[0]
 
 
-@settings(max_examples=12)
+@examples(12)
 @given(seed=st.integers(0, 2**32))
 def test_progressive_filling_equals_allocation_task_by_task(seed: int) -> None:
     check(seed, steps=3)

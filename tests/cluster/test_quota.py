@@ -1,7 +1,7 @@
 """Headroom of quotas by the plain rules, at a cost that does not grow with the number of quotas."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from allocator.cluster.quota import Headroom, Quota
@@ -17,6 +17,7 @@ from tests.cluster.conformance.quota_side import (
 )
 from tests.cluster.master_side import START_NS, MasterSide, agent_call, framework_info, resources
 from tests.counted import counted
+from tests.examples import examples
 
 ROLES = ["a", "b", "c"]
 some = st.dictionaries(st.sampled_from(["cpus", "mem", "disk"]), st.integers(0, 9))
@@ -70,7 +71,7 @@ def less(a: Quantities, b: Quantities) -> Quantities:
     return Quantities({name: max(amount - b[name], 0) for name, amount in a.items()})
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(quotas, st.builds(Quantities, some), st.builds(Quantities, some), steps)
 def test_headroom_after_each_step_is_that_of_the_plain_rules(
     quotas: dict[str, Quota],

@@ -23,6 +23,7 @@ from allocator.users.tree import UserTree
 from tests.cluster.master_side import MasterSide
 from tests.cluster.one_by_one import order
 from tests.counted import counted, counted_steps
+from tests.examples import examples
 
 ROLES = ["a", "a/b", "a/b/c", "a/d", "e", "f/g", "f/h"]
 CAPACITY = Quantities.parse("cpus:100;mem:1000")
@@ -87,7 +88,7 @@ class PlainTree:
         return held / CAPACITY["cpus"] / self.weights.get(node, 1.0), self.counts[node], node
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(
     joined=st.permutations(ROLES),
     steps=st.lists(st.tuples(st.sampled_from(ROLES), st.integers(1, 3)), max_size=25),

@@ -5,11 +5,12 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from allocator.fairness import policies
 from allocator.fairness.pool import Pool
 from allocator.fairness.quantities import Quantities
+from tests.examples import examples
 from tests.fairness.test_rivals import CAPACITY, STEPS, carry_out, users_of
 
 WEIGHTS = (1.0, 2.0, 3.0)
@@ -68,7 +69,7 @@ def rate_of(pool: Pool[int], user: int, weights: dict[str, float]) -> float:
 @pytest.mark.parametrize("policy", RATES)
 @pytest.mark.parametrize("ranking", ["live-tree", "scan"])
 @given(steps=STEPS)
-@settings(max_examples=30, deadline=None)
+@examples(30)
 def test_the_user_with_the_least_decayed_use_over_weight_is_first(
     policy: str, ranking: str, steps: list[tuple[str, int, float]]
 ) -> None:
@@ -92,7 +93,7 @@ def test_the_user_with_the_least_decayed_use_over_weight_is_first(
 
 @pytest.mark.parametrize("policy", RATES)
 @given(steps=STEPS)
-@settings(max_examples=30, deadline=None)
+@examples(30)
 def test_live_tree_and_scan_give_other_schedulers_policies_the_same_order(
     policy: str, steps: list[tuple[str, int, float]]
 ) -> None:
@@ -242,7 +243,7 @@ def test_a_new_user_of_karma_begins_with_the_weighted_mean_of_credits() -> None:
 
 
 @given(steps=STEPS)
-@settings(max_examples=20, deadline=None)
+@examples(20)
 def test_with_constant_users_karma_equals_dynamic_mmf(steps: list[tuple[str, int, float]]) -> None:
     karma, mmf = (users_of(name, {"alpha": 0.5}, weights=True) for name in ("karma", "dynamic-mmf"))
     for step in steps:

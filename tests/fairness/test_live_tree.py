@@ -6,12 +6,13 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from allocator.fairness import live_tree
 from allocator.fairness.live_tree import LiveTree
 from allocator.fairness.priorities import Envelope, Envelopes, PriorityLine, StraightLines, envelope
+from tests.examples import examples
 from tests.fairness.reference import envelope_order, line_order
 
 Tree = LiveTree[int, PriorityLine]
@@ -156,7 +157,7 @@ actions = st.lists(
 
 
 @given(actions)
-@settings(max_examples=200, deadline=None)
+@examples(200)
 def test_straight_lines_are_in_order_after_every_action(
     plan: list[tuple[str, int, int, int]],
 ) -> None:
@@ -265,7 +266,7 @@ envelopes = st.builds(
         max_size=50,
     )
 )
-@settings(max_examples=300, deadline=None)
+@examples(300)
 def test_sdrf_priorities_are_in_exact_order_after_every_action(
     plan: list[float | tuple[int, tuple[list[tuple[float, float]], int]]],
 ) -> None:

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from itertools import pairwise
 
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from typing_extensions import override
@@ -15,6 +14,7 @@ from allocator.fairness import policies
 from allocator.fairness.pool import Pool
 from allocator.fairness.quantities import Quantities
 from allocator.fairness.ranking import KeyRanking, ScanRanking
+from tests.examples import examples
 
 CLUSTER = Quantities.parse("cpus:160;mem:245760")
 TASK = Quantities.parse("cpus:1;mem:1024")
@@ -458,7 +458,7 @@ class PoolMachine(RuleBasedStateMachine):
 
 
 TestPoolMachine = PoolMachine.TestCase
-TestPoolMachine.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
+TestPoolMachine.settings = examples(80, stateful_step_count=40)
 
 
 @pytest.mark.slow

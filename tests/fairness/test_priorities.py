@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import Any, TypeAlias
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from allocator.fairness.live_tree import Node
@@ -19,6 +19,7 @@ from allocator.fairness.priorities import (
     Segment,
     envelope,
 )
+from tests.examples import examples
 from tests.fairness.reference import envelope_order
 
 slopes = st.sampled_from([-1e8, -3.0, -1.0, -0.5, -1e-3, 0.0, 1e-3, 0.5, 1.0, 3.0, 1e8])
@@ -53,7 +54,7 @@ def order_changes(a: Envelope, b: Envelope, s: float) -> list[Fraction]:
 
 
 @given(bundles(), st.sampled_from([1.0, 1.0 + 2**-52, 1.0 - 2**-53, 2.0]))
-@settings(max_examples=1000, deadline=None)
+@examples(1000)
 def test_a_crossing_is_never_announced_late(
     bundle: tuple[list[Segment], list[Segment], float], factor: float
 ) -> None:

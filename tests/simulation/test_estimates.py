@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from allocator.simulation import fast, reference
@@ -17,6 +17,7 @@ from allocator.simulation.studies.estimates import all_of, estimate, resampled_e
 from allocator.simulation.studies.fingerprints import Fingerprint, Months, miss
 from allocator.simulation.studies.results import Result
 from allocator.simulation.studies.waiting import users_at_starts
+from tests.examples import examples
 from tests.simulation.crowded import trace_of
 
 
@@ -90,7 +91,7 @@ def test_all_hold_only_if_each_is_sure_to(
     assert all_of(verdicts) is together
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(
     rows=st.lists(
         st.tuples(st.integers(0, 20), st.integers(1, 9), st.sampled_from("abc")),

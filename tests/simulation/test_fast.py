@@ -11,7 +11,7 @@ from typing import Literal
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from allocator.simulation import fast, reference
@@ -22,6 +22,7 @@ from allocator.simulation.kernels.compiled import cache_folder, entry
 from allocator.simulation.series import Series
 from allocator.simulation.setting import Setting, capacity_at
 from allocator.simulation.trace import UNCONSTRAINED, MachineClass, Trace
+from tests.examples import examples
 from tests.simulation.workloads import SECOND, machine_workloads, pooled_workloads
 
 ROOT = Path(__file__).parents[2]
@@ -87,7 +88,6 @@ def assert_same(trace: Trace, setting: Setting) -> None:
     assert all(outcome.operations.count[name] >= n for name, n in expected.operations.count.items())
 
 
-@settings(deadline=None, max_examples=100)
 @given(st.data(), pooled_workloads())
 def test_in_one_pool_every_task_starts_when_the_reference_starts_it(
     data: st.DataObject, workload: tuple[Trace, tuple[float, ...]]
@@ -148,7 +148,6 @@ def test_weights_are_added_up_without_rounding_as_in_a_pool(
     assert_same(trace, setting)
 
 
-@settings(deadline=None, max_examples=100)
 @given(st.data(), machine_workloads())
 def test_on_machines_every_task_starts_when_and_where_the_reference_starts_it(
     data: st.DataObject, trace: Trace
@@ -193,7 +192,7 @@ COEFFICIENTS = st.one_of(
 ).filter(lambda x: x == 0.0 or abs(x) > 1e-100)
 
 
-@settings(deadline=None, max_examples=500)
+@examples(500)
 @given(
     COEFFICIENTS,
     COEFFICIENTS,

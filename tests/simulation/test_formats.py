@@ -7,15 +7,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from allocator.simulation.formats import csv, openb, swf
 from allocator.simulation.formats.conversion import Conversion, resource_hours
 from allocator.simulation.trace import TraceError
+from tests.examples import examples
 from tests.simulation.traces import IN_ONE_FOLDER
 
-SLOW_PATH = settings(max_examples=60, deadline=None, suppress_health_check=IN_ONE_FOLDER)
+SLOW_PATH = examples(60, suppress_health_check=IN_ONE_FOLDER)
 
 
 def written(path: Path, *lines: str) -> Path:

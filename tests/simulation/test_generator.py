@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from allocator.simulation.generator import crowd, google_constrained_hour, google_month
@@ -12,6 +12,7 @@ from allocator.simulation.generator.failures import Loops, with_failures
 from allocator.simulation.generator.jobs import LARGEST, MEAN, Jobs, sizes
 from allocator.simulation.generator.moments import CHOSEN, Moment
 from allocator.simulation.trace import Trace
+from tests.examples import examples
 from tests.simulation.traces import same
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def test_a_seed_decides_everything(generator: object) -> None:
         generate(5, tasks - 1)
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(seed=st.integers(0, 2**32), jobs=st.integers(225, 3000))
 def test_sizes_of_jobs_add_up(seed: int, jobs: int) -> None:
     drawn = sizes(np.random.default_rng(seed), jobs, MEAN * jobs)
@@ -71,7 +72,7 @@ def jobs_agree(trace: Trace, *, at_once: bool = True) -> bool:
     return all(np.array_equal(column, column[first][job]) for column in columns)
 
 
-@settings(max_examples=15, deadline=None)
+@examples(15)
 @given(seed=st.integers(0, 2**32), tasks=st.integers(google_month.FEWEST, 200_000))
 def test_every_task_of_a_month_fits_at_half_load(seed: int, tasks: int) -> None:
     trace = google_month.generate(seed, tasks)
@@ -82,7 +83,7 @@ def test_every_task_of_a_month_fits_at_half_load(seed: int, tasks: int) -> None:
     assert (trace.demand <= trace.mean_use() / 2).all()
 
 
-@settings(max_examples=15, deadline=None)
+@examples(15)
 @given(seed=st.integers(0, 2**32), tasks=st.integers(google_constrained_hour.FEWEST, 60_000))
 def test_every_task_of_a_constrained_hour_fits_on_every_machine_that_it_may_use(
     seed: int, tasks: int
@@ -101,7 +102,7 @@ def test_where_nothing_fails_all_tasks_of_a_job_come_at_once() -> None:
     assert len(np.unique(trace.job)) == google_month.FEWEST // MEAN
 
 
-@settings(max_examples=20, deadline=None)
+@examples(20)
 @given(
     seed=st.integers(0, 2**32),
     width=st.floats(4.0, 20.0),
@@ -142,7 +143,7 @@ def some_jobs(begin_s: float = 0.0) -> Jobs:
     )
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(seed=st.integers(0, 2**32), attempts=st.integers(1, 100))
 def test_failed_tasks_are_retried_after_the_start_of_their_job_and_before_the_end(
     seed: int, attempts: int

@@ -6,12 +6,13 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from allocator.simulation.formats import google, text
 from allocator.simulation.formats.conversion import Conversion
 from allocator.simulation.trace import TraceError
+from tests.examples import examples
 from tests.simulation.traces import IN_ONE_FOLDER
 
 SUBMIT, SCHEDULE, EVICT, FAIL, FINISH, KILL, LOST, UPDATE_PENDING, UPDATE_RUNNING = range(9)
@@ -241,7 +242,7 @@ def attempts(events: list[tuple[int, int, int, int]]) -> Iterator[tuple[int, int
             yield submitted[index], time - scheduled[index], job
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=IN_ONE_FOLDER)
+@examples(60, suppress_health_check=IN_ONE_FOLDER)
 @given(events=histories(), cuts=st.sets(st.integers(1, 60), max_size=4), block=st.integers(60, 400))
 def test_attempts_are_the_same_wherever_files_and_blocks_end(
     events: list[tuple[int, int, int, int]],

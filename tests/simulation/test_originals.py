@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from allocator.fairness.quantities import Quantities
@@ -17,6 +17,7 @@ from allocator.simulation.originals.karma import quantum
 from allocator.simulation.originals.original import EmulatedScheduler
 from allocator.simulation.reference import simulate
 from allocator.simulation.setting import Setting, SettingError
+from tests.examples import examples
 from tests.simulation.crowded import trace_of
 
 CAPACITY = Quantities({"cpus": 8000})
@@ -135,7 +136,7 @@ def kueue(script: list[Job]) -> float:
     ],
 )
 @given(script=jobs())
-@settings(max_examples=40, deadline=None)
+@examples(40)
 def test_usage_equals_the_sum_over_the_sampling_instants_of_the_system(
     policy: str,
     parameters: dict[str, object],

@@ -7,11 +7,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from allocator.simulation import store
 from allocator.simulation.trace import Trace, TraceError
+from tests.examples import examples
 from tests.simulation.traces import IN_ONE_FOLDER, same, traces
 
 
@@ -28,14 +29,14 @@ def three_tasks() -> Trace:
     )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=IN_ONE_FOLDER)
+@examples(60, suppress_health_check=IN_ONE_FOLDER)
 @given(trace=traces())
 def test_a_stored_trace_is_read_back_bit_for_bit(trace: Trace, tmp_path: Path) -> None:
     store.write(trace, tmp_path / "t.parquet")
     assert same(store.read(tmp_path / "t.parquet"), trace)
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=IN_ONE_FOLDER)
+@examples(30, suppress_health_check=IN_ONE_FOLDER)
 @given(trace=traces(), count=st.integers(0, 25), group=st.integers(1, 7))
 def test_row_groups_have_no_effect(trace: Trace, count: int, group: int, tmp_path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
@@ -152,7 +153,7 @@ def test_an_existing_file_is_replaced_only_by_a_complete_file(tmp_path: Path) ->
     assert [entry.name for entry in tmp_path.iterdir()] == ["t.parquet"]
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=IN_ONE_FOLDER)
+@examples(20, suppress_health_check=IN_ONE_FOLDER)
 @given(trace=traces())
 def test_a_copy_to_share_is_the_trace_to_the_last_bit_and_mapped(
     trace: Trace, tmp_path: Path

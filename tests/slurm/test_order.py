@@ -6,7 +6,7 @@ from dataclasses import replace
 from itertools import combinations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from allocator.fairness.policies import create
@@ -17,6 +17,7 @@ from allocator.slurm.shares import ShareTree
 from allocator.slurm.timelines import NOTHING, UserPath
 from allocator.users.settings import UserSettings
 from tests.counted import counted
+from tests.examples import examples
 
 CAPACITY = Quantities.parse("cpus:100;mem:10000;gpus:8")
 NODES = {
@@ -72,7 +73,7 @@ demands = st.sampled_from(["cpus:1;mem:100", "cpus:8;mem:50", "cpus:2;mem:900"])
 held = st.sampled_from(["", "cpus:3;mem:10", "cpus:30;mem:500", "cpus:5;mem:4000"])
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(
     st.sampled_from(["sdrf", "drf", "dynamic-drf"]),
     st.lists(held, min_size=3, max_size=3),
@@ -236,7 +237,7 @@ def test_only_so_many_jobs_as_may_start_are_in_the_order() -> None:
     assert len(targets(ordered(shares, jobs, ahead=7))) == 7
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(st.lists(st.tuples(st.sampled_from("abc"), demands, st.booleans()), max_size=25))
 def test_jobs_that_cannot_start_do_not_change_the_order_of_jobs_that_can(
     wanted: list[tuple[str, str, bool]],
@@ -342,7 +343,7 @@ SEPARATE = {
 SETS = [("p0", *others) for count in range(4) for others in combinations(PARTITIONS[1:], count)]
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(
     st.sampled_from(["sdrf", "drf", "dynamic-drf"]),
     st.lists(st.tuples(st.sampled_from("abc"), demands, st.sampled_from(SETS)), max_size=25),

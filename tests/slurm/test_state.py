@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from allocator.fairness.policies import create
@@ -14,6 +14,7 @@ from allocator.slurm.jobs import ClusterNode
 from allocator.slurm.shares import ShareTree
 from allocator.slurm.state import ClusterState, Observation, StateSettings
 from allocator.slurm.timelines import Attempt, Step
+from tests.examples import examples
 from tests.slurm.truth import TrueJob
 
 POLICY = create("sdrf", {"half_life": 60})
@@ -111,7 +112,7 @@ def nothing_assumed(state: ClusterState) -> bool:
     return not (findings.corrections or findings.late or findings.lost)
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(true_jobs(), st.lists(st.floats(0.5, 90.0), min_size=8, max_size=20))
 def test_commitments_are_exact_or_the_state_tells_what_it_assumed(
     jobs: list[TrueJob], gaps: list[float]
@@ -223,7 +224,7 @@ def settled_until(state: ClusterState, until: float) -> ShareTree:
     return state.settled
 
 
-@settings(max_examples=10)
+@examples(10)
 @given(true_jobs())
 def test_nothing_is_assumed_if_slurm_is_read_each_second(jobs: list[TrueJob]) -> None:
     state = ClusterState(StateSettings(POLICY, lag=LAG), 0.0)

@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from allocator.fairness import policies
@@ -12,6 +12,7 @@ from allocator.fairness.pool import Pool
 from allocator.fairness.quantities import Quantities
 from allocator.theory.divisible import optimum
 from allocator.theory.divisible.problem import Problem, read_problem
+from tests.examples import examples
 
 LAPS, SETTLED = 120, 80
 """The number of rounds, and the round after which averages are taken."""
@@ -94,7 +95,7 @@ def distance(problem: Problem, parts: int) -> float:
 
 
 @pytest.mark.slow
-@settings(max_examples=20, deadline=None)
+@examples(20)
 @given(st.randoms(use_true_random=False))
 def test_tasks_of_a_single_resource_are_within_a_twentieth_of_the_optimum(
     rng: random.Random,

@@ -4,13 +4,14 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from allocator.theory.incentives.envy import Envy, envy
 from allocator.theory.incentives.mechanism import play
 from allocator.theory.incentives.misreport import best_lie, bound
 from allocator.theory.incentives.profile import Profile, read_profile
+from tests.examples import examples
 
 ROOT_2 = 2**0.5
 
@@ -221,7 +222,7 @@ def profiles(draw: st.DrawFn, *, resources: str) -> Profile:
     )
 
 
-@settings(deadline=None, max_examples=25)
+@examples(25)
 @given(st.data())
 def test_no_lie_gains_more_than_the_upper_bounds(data: st.DataObject) -> None:
     profile = data.draw(profiles(resources=data.draw(st.sampled_from(["a", "ab"]))))
@@ -261,7 +262,7 @@ def weighted(draw: st.DrawFn) -> Profile:
     )
 
 
-@settings(deadline=None, max_examples=50)
+@examples(50)
 @given(weighted(), st.integers(1, 2))
 def test_with_weights_and_in_coalitions_no_lie_gains_more_than_theorem_5_3(
     profile: Profile, liars: int
@@ -285,7 +286,6 @@ def useful(profile: Profile, names: list[str], claims: dict[str, list[Fraction]]
     )
 
 
-@settings(deadline=None, max_examples=100)
 @given(weighted(), st.data())
 def test_a_coalition_gains_nothing_by_claims_of_more_theorem_5_2(
     profile: Profile, data: st.DataObject
@@ -304,7 +304,6 @@ def test_a_coalition_gains_nothing_by_claims_of_more_theorem_5_2(
     assert useful(profile, names, claims) <= useful(profile, names, cut)
 
 
-@settings(deadline=None, max_examples=100)
 @given(st.data())
 def test_gains_of_false_ratios_are_also_possible_by_claiming_less_theorem_4_4(
     data: st.DataObject,
@@ -351,7 +350,7 @@ def test_gains_of_false_ratios_are_also_possible_by_claiming_less_theorem_4_4(
     assert sum(worth(shapes, claims)) >= lied
 
 
-@settings(deadline=None, max_examples=200)
+@examples(200)
 @given(st.data())
 def test_no_user_envies_the_past_allocations_of_another_user_theorem_4_8(
     data: st.DataObject,
@@ -379,7 +378,6 @@ def test_envy_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     assert envy(profile) == Envy("1", "2", 1, Fraction(1, 4), Fraction(3, 4))
 
 
-@settings(deadline=None, max_examples=100)
 @given(st.data())
 def test_claiming_more_than_is_needed_gains_nothing(data: st.DataObject) -> None:
     profile = data.draw(profiles(resources=data.draw(st.sampled_from(["a", "ab"]))))
@@ -390,7 +388,6 @@ def test_claiming_more_than_is_needed_gains_nothing(data: st.DataObject) -> None
     assert useful <= sum(play(profile, {})["0"])
 
 
-@settings(deadline=None, max_examples=100)
 @given(st.data())
 def test_every_epoch_is_pareto_optimal_and_keeps_guarantees(data: st.DataObject) -> None:
     profile = data.draw(profiles(resources="ab"))

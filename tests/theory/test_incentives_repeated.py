@@ -20,12 +20,13 @@ from itertools import accumulate, pairwise, permutations
 from operator import mul
 
 import pytest
-from hypothesis import event, given, settings
+from hypothesis import event, given
 from hypothesis import strategies as st
 
 from allocator.theory.incentives.mechanism import Claim, play, share_epoch
 from allocator.theory.incentives.misreport import bound
 from allocator.theory.incentives.profile import Profile, read_profile
+from tests.examples import examples
 
 ZERO = Fraction(0)
 
@@ -119,7 +120,7 @@ PAIR_OF_OUTCOMES = st.lists(
 
 
 @given(PAIR_OF_OUTCOMES, st.sampled_from([ZERO, Fraction(1, 2), Fraction(1)]))
-@settings(max_examples=600)
+@examples(600)
 def test_only_the_user_with_the_lower_total_gains_from_the_other_user_lemma_4_2(
     users: list[tuple[list[Fraction], int, tuple[Fraction, Fraction], tuple[Fraction, Fraction]]],
     alpha: Fraction,

@@ -14,6 +14,7 @@ from allocator.theory.divisible import progressive_filling, water_filling
 from allocator.theory.divisible.optimum import Shared, create, optimum
 from allocator.theory.divisible.problem import read_problem
 from allocator.theory.divisible.progressive_filling import Number, Tank, fill
+from tests.examples import examples
 from tests.theory import exact_filling
 
 
@@ -146,7 +147,7 @@ def test_lemma_1_of_tsf_a_monopoly_is_worth_as_much_as_its_tasks_are_small(
             assert problem.monopoly(i) >= rho * problem.monopoly(j)
 
 
-@settings(deadline=None, max_examples=50)
+@examples(50)
 @given(clusters())
 def test_lemma_2_of_tsf_a_user_has_the_same_without_the_users_that_stay_active_longer(
     cluster: dict[str, Any],
@@ -160,7 +161,7 @@ def test_lemma_2_of_tsf_a_user_has_the_same_without_the_users_that_stay_active_l
                 assert float(separate.tasks) == pytest.approx(float(together[name].tasks))
 
 
-@settings(deadline=None, max_examples=50)
+@examples(50)
 @given(clusters(), st.data())
 def test_lemma_3_of_tsf_a_lie_changes_nothing_for_users_that_stop_before_the_liar(
     cluster: dict[str, Any], data: st.DataObject
@@ -307,7 +308,6 @@ def tanks(draw: st.DrawFn) -> list[Tank]:
     return made
 
 
-@settings(deadline=None, max_examples=100)
 @given(tanks())
 def test_filling_agrees_with_the_papers_algorithm_in_exact_fractions(made: list[Tank]) -> None:
     filled = fill(made)
@@ -320,7 +320,7 @@ def test_filling_agrees_with_the_papers_algorithm_in_exact_fractions(made: list[
         assert float(sum(by_place.values())) == pytest.approx(float(expected[t]), abs=1e-7)
 
 
-@settings(deadline=None, max_examples=50)
+@examples(50)
 @given(tanks())
 def test_no_machine_is_allocated_beyond_its_capacity(made: list[Tank]) -> None:
     filled = fill(made)
@@ -346,7 +346,7 @@ def test_a_difference_of_a_billionth_is_not_a_tie_and_freezes_no_user_early() ->
     assert tasks(allocation) == pytest.approx([almost, 6.0], abs=1e-12)
 
 
-@settings(deadline=None, max_examples=30)
+@examples(30)
 @given(
     st.lists(
         st.tuples(st.integers(0, 9), st.integers(0, 9), st.integers(1, 3)).filter(
@@ -378,7 +378,7 @@ def test_on_one_machine_every_drf_equals_water_filling(
             assert has == pytest.approx(row, abs=1e-7)
 
 
-@settings(deadline=None, max_examples=30)
+@examples(30)
 @given(
     st.lists(
         st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(0, 4)).filter(
@@ -404,7 +404,7 @@ def test_with_commitments_the_optimum_equals_water_filling(
     assert held == pytest.approx([max(row) for row in expected.allocations], abs=1e-7)
 
 
-@settings(deadline=None, max_examples=30)
+@examples(30)
 @given(st.integers(2, 5), st.sampled_from(["tsf", "cdrf", "drfh", "per-machine-drf", "cmmf"]))
 def test_a_class_of_machines_equals_its_machines_listed_individually(
     count: int, policy: str

@@ -5,7 +5,7 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from allocator.theory.divisible.optimum import DivisiblePolicy, create, names, optimum
@@ -23,6 +23,7 @@ from allocator.theory.properties.case import Case, Violation
 from allocator.theory.properties.pools import in_pools, weighted
 from allocator.theory.properties.search import PROPERTIES, search, smallest
 from allocator.theory.properties.shrinking import extent, simpler
+from tests.examples import examples
 
 TRIALS = 60
 """Enough to find every planted bug below; `bench/properties.py` tries thousands."""
@@ -243,7 +244,7 @@ def test_figure_3_shrinks_to_a_case_that_shows_the_same() -> None:
     assert len(reduced.problem.machines) == 2
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(st.randoms(use_true_random=False), st.sampled_from(PROPERTIES), st.booleans())
 def test_simplified_cases_are_smaller_and_still_valid(rng: Any, wanted: Any, debts: bool) -> None:  # noqa: ANN401, FBT001
     case = wanted.draw(rng, 0.5, debts)

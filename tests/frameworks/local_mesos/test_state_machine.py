@@ -9,7 +9,6 @@ from collections import defaultdict
 from itertools import pairwise
 from random import Random
 
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -18,6 +17,7 @@ from allocator.contract import mesos_pb2 as mesos
 from frameworks.local_mesos import scheduler_pb2 as v1
 from frameworks.local_mesos.notation import parse_flag
 from frameworks.local_mesos.state import TERMINAL
+from tests.examples import examples
 from tests.frameworks.local_mesos.peers import Amounts, Book, Cluster, Scheduler
 
 Capability = mesos.FrameworkInfo.Capability
@@ -274,4 +274,4 @@ class EmbeddedMesos(RuleBasedStateMachine):
 
 
 TestEmbeddedMesos = EmbeddedMesos.TestCase
-TestEmbeddedMesos.settings = settings(max_examples=100, stateful_step_count=50)
+TestEmbeddedMesos.settings = examples(100, stateful_step_count=50)

@@ -11,7 +11,7 @@ from unittest import mock
 
 import pytest
 from google.protobuf import proto
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
@@ -49,6 +49,7 @@ from tests.cluster.master_side import (
     framework_info,
     resources,
 )
+from tests.examples import examples
 from tests.service.served import Stream, service, wait_for
 
 SETTINGS = EngineSettings(
@@ -178,7 +179,7 @@ steps = st.sampled_from(
 )
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(
     history=st.lists(steps, max_size=30),
     allocation=st.sampled_from(["event", "batch"]),
