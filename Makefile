@@ -207,7 +207,7 @@ evidence: $(RUNTIME) ## reproduce both papers and the studies of other systems a
 	$(BIN)/longshare trace fit
 
 sanitize: $(DEV) ## test the C++ transport with AddressSanitizer and ThreadSanitizer
-	LONGSHARE_SANITIZE=1 $(BIN)/pytest tests/module $(ARGS)
+	LONGSHARE_SANITIZE=1 $(BIN)/pytest tests/module -n 2 -k "asan or tsan" $(ARGS)
 
 fuzz: $(DEV) ## send hostile messages to the service for minutes
 	LONGSHARE_ATTACKS=30000 $(BIN)/pytest --timeout 0 tests/service/masters/test_hostile_input.py $(ARGS)

@@ -36,7 +36,7 @@ SKIPS = [
     ),
     Elsewhere(r"this Mesos has no|Mesos [\d.]+ has no such", "on a Mesos that has it"),
     Elsewhere("adapter_(stress|mirror_check)", "where the module is built with MESOS_LIBRARY"),
-    Elsewhere("sanitizers", "make sanitize, which .ci/run does as well"),
+    Elsewhere("sanitizers", "make sanitize; .ci/run does so with AddressSanitizer"),
     Elsewhere("make operations", ".ci/run, or make operations and then make test"),
     Elsewhere("LONGSHARE_PACKAGES|systemd-nspawn", "make packages-check"),
     Elsewhere("LONGSHARE_DEBIAN|Debian in a folder|Debian's Python", "make roles"),
