@@ -1,11 +1,15 @@
-"""The number of Hypothesis's examples of a test, in proportion to the loaded profile."""
+"""Numbers of examples in proportion to Hypothesis's loaded profile, whose usual number is 100."""
 
 from typing import Any
 
 from hypothesis import settings
 
 
+def scaled(number: int) -> int:
+    """Return the number of cases for this run, at least one; `number` is the usual number."""
+    return max(number * settings.default.max_examples // 100, 1)
+
+
 def examples(number: int, **options: Any) -> settings:  # noqa: ANN401 - the options of `settings`
-    """Return settings for a test with `number` examples, if the profile has a hundred."""
-    scaled = number * settings.default.max_examples // 100
-    return settings(max_examples=max(scaled, 1), **options)
+    """Return Hypothesis's settings for a test that usually tries a number of examples."""
+    return settings(max_examples=scaled(number), **options)

@@ -26,7 +26,7 @@ from allocator.users.settings import DeclaredUser
 from tests.cluster.master_side import SECOND, START_NS, MasterSide, framework_info, resources
 from tests.cluster.one_by_one import OneByOne
 from tests.cluster.test_task_offers import add
-from tests.examples import examples
+from tests.examples import examples, scaled
 
 POLICIES: dict[str, dict[str, object]] = {
     "drf": {},
@@ -335,7 +335,7 @@ def test_progressive_filling_equals_allocation_task_by_task_in_deep_role_trees(s
 
 @pytest.mark.slow
 def test_progressive_filling_equals_allocation_task_by_task_in_many_worlds() -> None:
-    for seed in range(40):
+    for seed in range(scaled(40)):
         check(seed, steps=12)
 
 

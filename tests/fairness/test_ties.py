@@ -10,6 +10,7 @@ from allocator.fairness.pool import Pool
 from allocator.fairness.priorities import NEAR, Level
 from allocator.fairness.quantities import Quantities
 from allocator.fairness.sorter_snapshot import SorterSnapshot
+from tests.examples import scaled
 from tests.fairness.forecasts import forecast_passings
 
 CAPACITY = Quantities.parse("cpus:8;mem:8")
@@ -42,7 +43,7 @@ STATEFUL: list[tuple[str, dict[str, object]]] = [
 def instants(number: int) -> list[float]:
     """Return seconds like those of a master's clock."""
     chance = random.Random(43)
-    return sorted(1.7e9 + chance.uniform(0.0, 1e6) for _ in range(number))
+    return sorted(1.7e9 + chance.uniform(0.0, 1e6) for _ in range(scaled(number)))
 
 
 def equals(

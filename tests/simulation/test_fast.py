@@ -242,15 +242,16 @@ def data() -> Path:
     return Path(folder)
 
 
+@pytest.mark.parametrize("part", [16, pytest.param(4, marks=pytest.mark.release)])
 @pytest.mark.parametrize(
     ("policy", "parameters"), [("drf", {}), ("sdrf", {"delta": 0.99999}), ("fifo", {})]
 )
-def test_every_job_of_a_quarter_of_lcg_starts_when_the_reference_starts_it(
-    data: Path, policy: str, parameters: dict[str, float | str]
+def test_every_job_of_a_part_of_lcg_starts_when_the_reference_starts_it(
+    data: Path, policy: str, parameters: dict[str, float | str], part: int
 ) -> None:
     trace = swf.convert(data / "lcg-2005.swf.gz").trace
     names = ("submitted", "runtime", "user", "job", "demand", "constraint")
-    most = len(trace) // 4
+    most = len(trace) // part
     trace = replace(trace, **{name: getattr(trace, name)[:most] for name in names})
     assert_same(trace, Setting(policy, parameters, capacity_at(trace, 0.5)))
 
