@@ -9,6 +9,7 @@ from tests.ansible.emulated import ANSIBLE, environment, tools
 
 
 @pytest.mark.slow
+@pytest.mark.release
 @pytest.mark.timeout(600)  # takes a core for twenty seconds
 def test_ansible_lint_has_no_findings_in_the_production_profile(tmp_path: Path) -> None:
     completed = subprocess.run(
