@@ -84,8 +84,8 @@ checked: $(DEV) ## check format, style, types and layers
 compiled: $(DEV)
 	-@$(BIN)/python -m tests.beforehand # an error here also fails a test
 
-quick: $(DEV) ## run the tests that are not marked slow (ARGS=... for pytest)
-	$(BIN)/pytest -m "not slow" $(ARGS)
+quick: $(DEV) ## run the tests that are marked neither slow nor release (ARGS=... for pytest)
+	$(BIN)/pytest -m "not slow and not release" $(ARGS)
 
 docs: $(DEV) ## build the documentation site, build/site/index.html
 	@rm -rf build/site

@@ -11,6 +11,7 @@ from allocator.cluster.resources import parse_total
 from allocator.contract import mesos_pb2 as mesos
 from allocator.cooperative import run_to_completion
 from tests.cluster.master_side import resources
+from tests.examples import scaled
 
 AFTER = 10
 CLIENTS = (Client("a", "f1"), Client("b", "f1"), Client("a", "f2"))
@@ -104,12 +105,12 @@ def processors(running: UsedResources, place: Place) -> float:
 
 
 def test_offers_without_a_timely_answer_are_outstanding_and_other_resources_used() -> None:
-    for seed in range(100):
+    for seed in range(scaled(100)):
         drawn(seed)
 
 
 def test_a_snapshot_answers_no_outstanding_offer() -> None:
-    for seed in range(100):
+    for seed in range(scaled(100)):
         before = drawn(seed)
         running, after = before.follow_snapshot()
         assert waiting(after) == {p: t for p, t in before.since.items() if p[0] == "s1"}, seed

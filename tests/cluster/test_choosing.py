@@ -19,6 +19,7 @@ from tests.cluster.master_side import (
     resources,
 )
 from tests.cluster.test_task_offers import with_settings
+from tests.examples import scaled
 
 AGENTS = ("s1", "s2", "s3", "s4", "s5")
 ROLES = ("a", "b", "c", "d/e", "f/g")
@@ -258,7 +259,7 @@ class Plainly:
 
 def test_holds_are_those_of_a_full_search_over_all_agents_for_each_client() -> None:
     several, same_client = 0, 0
-    for seed in range(300):
+    for seed in range(scaled(300)):
         world, plain = World(seed), World(seed)
         choose(world.cluster, world.order, world.give)
         Plainly(plain).choose()
@@ -268,7 +269,7 @@ def test_holds_are_those_of_a_full_search_over_all_agents_for_each_client() -> N
         same_client += (
             max(Counter(hold.client for hold in world.cluster.holds).values(), default=0) > 1
         )
-    assert (several > 50, same_client > 5) == (True, True), (
+    assert (several > scaled(50), same_client > scaled(5)) == (True, True), (
         "enough seeds have several holds and repeated rounds"
     )
 

@@ -48,6 +48,13 @@ POLICIES: dict[str, dict[str, object]] = {
     "stsf": {"half_life": 60.0},
     "karma": {},
 }
+FOR_EACH_POLICY = pytest.mark.parametrize(
+    "policy",
+    [
+        policy if policy in ("sdrf", "karma") else pytest.param(policy, marks=pytest.mark.release)
+        for policy in POLICIES
+    ],
+)
 AGENTS = 10
 FEW = 25
 MOST = 2.75
@@ -271,7 +278,7 @@ def what_people_are_shown(policy: str, number: int) -> Work:
     return lambda: (made.engine.standings(), made.engine.misfits(), made.engine.demands())
 
 
-@pytest.mark.parametrize("policy", POLICIES)
+@FOR_EACH_POLICY
 @pytest.mark.parametrize("name", CASES)
 def test_cost_grows_at_most_in_proportion(name: str, policy: str) -> None:
     CASES[name](policy, 4 * FEW)()  # fills the caches
@@ -327,7 +334,7 @@ def a_tick_with_a_sample(made: MasterSide) -> Work:
     return lambda: made.tick(LOOK)
 
 
-@pytest.mark.parametrize("policy", POLICIES)
+@FOR_EACH_POLICY
 @pytest.mark.parametrize(
     ("work", "calls"), [(an_event, 0), (a_new_role, 2), (a_tick_with_a_sample, 5)]
 )

@@ -34,6 +34,7 @@ from allocator.fairness.sorter_snapshot import SorterSnapshot
 from tests.cluster.master_side import START_NS, agent_call
 from tests.cluster.one_by_one import order as next_first
 from tests.cluster.test_bulk_allocation_task_shapes import framework, keeping_off
+from tests.examples import scaled
 
 DEMANDS = ["cpus:1;mem:256", "cpus:0.3", "cpus:2", "mem:3000", "cpus:2;disk:1", ""]
 ROOMS = [{}, {"cpus": 300}, {"cpus": 999, "mem": 10**7}, {"cpus": 2000, "mem": 256_000, "disk": 10}]
@@ -73,7 +74,7 @@ def known(seed: int) -> Cluster:
 
 
 def test_sets_of_eligible_clients_equal_separate_questions() -> None:
-    for seed in range(60):
+    for seed in range(scaled(60)):
         cluster, chance = known(seed), Random(seed)
         ledger = cluster.ledger
         cluster.filters.slot(Client("a", "gone"))  # The first bit belongs to a removed client.
@@ -120,7 +121,7 @@ def test_sets_of_eligible_clients_equal_separate_questions() -> None:
 
 
 def test_the_next_client_in_a_cycle_is_the_next_after_immediate_booking() -> None:
-    for seed in range(60):
+    for seed in range(scaled(60)):
         chance = Random(seed)
         within, plain = known(seed), known(seed).ledger.clients
         clients = within.ledger.clients
@@ -161,7 +162,7 @@ def test_a_client_that_declined_parts_gets_more_than_it_declined_on_half_its_age
     clients = [Client("r", f"f{number}") for number in range(3)]
     bit = {client: 1 << number for number, client in enumerate(clients)}
     everybody = sum(bit.values())
-    for seed in range(300):
+    for seed in range(scaled(300)):
         chance = Random(seed)
         free = {f"s{number}": chance.randrange(3, 12) for number in range(chance.randrange(1, 7))}
         odd = chance.choice(clients)
@@ -227,7 +228,7 @@ def test_a_client_that_declined_parts_gets_more_than_it_declined_on_half_its_age
 
 def test_on_a_machine_clients_without_an_allocation_there_come_first_then_by_share() -> None:
     machine = Quantities.parse("cpus:8;mem:800")
-    for seed in range(60):
+    for seed in range(scaled(60)):
         chance = Random(seed)
         pool = Pool[str](policies.create("per-machine-drf", {}))
         pool.set_capacity(Quantities.parse("cpus:80;mem:8000"))

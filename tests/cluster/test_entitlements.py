@@ -21,7 +21,7 @@ from tests.cluster.master_side import MasterSide, agent_call, framework_info, re
 HALF_LIFE = 3600.0
 NAMES = 250
 STEP = 30.0
-HOURS = 12
+HOURS = 8
 TIMES = 4.0
 
 

@@ -8,6 +8,7 @@ import pytest
 from allocator.cluster.agents.maintenance import Maintenance, read_status, read_unavailability
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
+from tests.examples import scaled
 
 AGENTS, FRAMEWORKS = ("s1", "s2"), ("f1", "f2", "f3")
 Status = mesos.InverseOfferStatus
@@ -128,7 +129,7 @@ def ordered(states: list[contract.InverseOfferState]) -> list[bytes]:
 
 
 def test_each_framework_gets_one_inverse_offer_and_another_as_soon_as_filters_allow() -> None:
-    for seed in range(200):
+    for seed in range(scaled(200)):
         both = Both(seed)
         lot = both.lot
         steps = [both.schedule, both.answer, both.restore, both.forget, both.ask, both.ask]

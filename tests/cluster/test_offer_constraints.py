@@ -14,6 +14,7 @@ from allocator.cluster.offers.offer_constraints import Exclusions
 from allocator.contract import allocator_pb2 as contract
 from tests.cluster.master_side import MasterSide, agent_call, framework_info
 from tests.cluster.test_hopeless_clients import lines
+from tests.examples import scaled
 
 PICKY, OTHER = Client("a", "picky"), Client("a", "other")
 
@@ -162,7 +163,7 @@ def test_to_discard_a_framework_costs_the_same_beside_any_number_of_others() -> 
 
 
 def test_an_update_has_the_result_of_a_removal_and_an_addition() -> None:
-    for seed in range(60):
+    for seed in range(scaled(60)):
         lot = Random(seed)
         limits = lot.choice([(0, 0), (9, 0), (0, 14), (9, 14)])
         updated, replaced = Exclusions(*limits), Exclusions(*limits)

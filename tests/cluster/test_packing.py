@@ -12,6 +12,7 @@ from allocator.cluster.allocation.progressive_filling import Needs
 from allocator.cluster.frameworks.framework import Client
 from allocator.cooperative import run_to_completion
 from tests.cluster.test_hopeless_clients import lines
+from tests.examples import scaled
 
 LEFT = [{"mem": 4, "cpus": 6}, {"cpus": 6}, {"cpus": 3, "mem": 9}, {"cpus": 0, "mem": 1}]
 SIZES: list[Needs] = [{"cpus": 1}, {"cpus": 2, "mem": 1}, {"mem": 3}, {"cpus": 4}, {"disk": 1}]
@@ -85,7 +86,7 @@ class Plain:
 
 
 def test_packing_at_once_equals_packing_agent_by_agent() -> None:
-    for seed in range(300):
+    for seed in range(scaled(300)):
         chance = Random(seed)
         free = [chance.choice(LEFT) for _ in range(chance.randrange(1, 12))]
         on = [chance.choice([ALL, ALL, 0b10011, 0b01100]) for _ in free]
@@ -161,7 +162,7 @@ def test_capacity_for_many_shapes_is_sampled_unless_it_is_small() -> None:
 
 
 def test_clients_that_share_all_agents_form_one_part() -> None:
-    for seed in range(100):
+    for seed in range(scaled(100)):
         chance = Random(seed)
         on = [chance.randrange(1 << 8) for _ in range(chance.randrange(1, 400))]
         on = [chance.choice(on[: chance.choice([1, 3, 5, 400])]) for _ in on]

@@ -11,6 +11,7 @@ from allocator.contract import mesos_pb2 as mesos
 from allocator.fairness.quantities import Quantities
 from tests.cluster.conformance.quota_side import disk
 from tests.cluster.master_side import resources
+from tests.examples import scaled
 
 CLIENTS = (Client("a", "f1"), Client("b", "f1"), Client("a", "f2"))
 
@@ -20,7 +21,7 @@ def bag(units: Counter[str]) -> Resources:
 
 
 def test_used_resources_are_those_of_running_tasks_and_at_most_the_allocation() -> None:
-    for seed in range(200):
+    for seed in range(scaled(200)):
         lot, running = random.Random(seed), UsedResources()
         agents = [
             Agent(name, mesos.SlaveInfo(), frozenset(), parse_total(resources("cpus:9;mem:9")))
