@@ -17,6 +17,7 @@ from allocator.cluster.allocation.client_order import ClientOrder, MakeNode
 from allocator.cluster.allocation.progressive_filling import Node
 from allocator.cluster.engine import Engine
 from allocator.cluster.frameworks.framework import Client
+from allocator.cluster.input.limits import Limits
 from allocator.cluster.offers.offer_filters import OfferFilters
 from allocator.cluster.resources import Resources, parse_total
 from allocator.contract import allocator_pb2 as contract
@@ -727,6 +728,77 @@ def test_an_agent_is_tested_against_many_constraints_in_many_short_steps() -> No
     made = master("drf", frameworks, 1)
     costs = costs_of_steps(made, contract.Event(add_agent=agent_call("a", "cpus:0.01")))
     assert len(costs) > 400 // 50
+
+
+def test_a_changed_agent_is_tested_against_many_constraints_in_many_short_steps() -> None:
+    frameworks = [said(f"f{n}", [f"r{n}"], hosts=f"*{n},x*") for n in range(400)]
+    made = master("drf", frameworks, 1)
+    data = mesos.SlaveInfo(hostname="renamed", id=mesos.SlaveID(value="s0")).SerializeToString()
+    update = contract.UpdateAgent(agent_id="s0", info=data)
+    costs = costs_of_steps(made, contract.Event(update_agent=update))
+    assert len(costs) > 400 // 50
+    assert max(costs) * 2 < sum(costs)
+
+
+def test_the_description_of_a_new_agent_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, described = master("drf", flat(1)), list[str]()
+    plain = Host.of
+
+    def of(data: mesos.SlaveInfo) -> Host:
+        described.append(data.hostname)
+        return plain(data)
+
+    monkeypatch.setattr(Host, "of", of)
+    made.add_agent("new", "cpus:1")
+    assert described == ["new.example"]
+
+
+def test_offer_constraints_of_many_roles_are_recorded_and_forgotten_in_many_short_steps() -> None:
+    roles, agent_ids = [f"x{n}" for n in range(20)], [f"s{n}" for n in range(400)]
+    made, data = master("drf", number=400), said("x", roles)
+    excluded = [contract.ExcludedAgents(role=role, agent_ids=agent_ids) for role in roles]
+    add = contract.AddFramework(framework_id="x", info=data, excluded=excluded)
+    fewer = contract.UpdateFramework(framework_id="x", info=data, excluded=excluded[10:])
+    again = contract.UpdateFramework(framework_id="x", info=data, excluded=excluded)
+    for event in (
+        contract.Event(add_framework=add),
+        contract.Event(update_framework=fewer),
+        contract.Event(update_framework=again),
+        contract.Event(remove_framework=contract.RemoveFramework(framework_id="x")),
+    ):
+        costs = costs_of_steps(made, event)
+        assert sum(costs) > 10 * 400, "each pair costs a call"
+        assert max(costs) * 4 < sum(costs)
+
+
+def test_the_list_of_another_framework_is_forgotten_in_many_short_steps() -> None:
+    """A second framework brings all lists beyond the limit, so the first loses its list."""
+    made, agent_ids = MasterSide("drf"), [f"s{n}" for n in range(8_000)]
+    made.settings = replace(made.settings, limits=Limits(all_exclusions=8_005))
+    made.engine = Engine(made.settings)
+    made.restore(snapshot([]))
+    for name, excluded in (("large", agent_ids), ("small", agent_ids[:10])):
+        call = contract.AddFramework(framework_id=name, info=said(name, ["r"]))
+        call.excluded.add(role="r", agent_ids=excluded)
+        costs = costs_of_steps(made, contract.Event(add_framework=call))
+        assert sum(costs) > 8_000, "each pair of the large list costs a call"
+        assert max(costs) * 4 < sum(costs)
+    assert [rejected.name for rejected in made.engine.rejected_inputs()] == ["large"]
+
+
+def test_allocations_on_many_agents_are_counted_and_ended_in_many_short_steps() -> None:
+    made = MasterSide("drf", {})
+    message = contract.Snapshot(time_ns=START_NS)
+    for n in range(400):
+        message.agents.append(running(f"s{n}", "cpus:1", {"f": resources("cpus:1", "r")}))
+    made.restore(message)
+    for event in (
+        contract.Event(add_framework=contract.AddFramework(framework_id="f", info=said("f", "r"))),
+        contract.Event(remove_framework=contract.RemoveFramework(framework_id="f")),
+    ):
+        costs = costs_of_steps(made, event)
+        assert len(costs) >= 400 // 50
+        assert max(costs) * 2 < sum(costs)
 
 
 def lines_of_labels(labels: dict[str, str]) -> int:

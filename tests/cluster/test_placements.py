@@ -16,6 +16,7 @@ from allocator.cluster.frameworks.subscription import read_subscription
 from allocator.cluster.input.limits import Limits
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
+from allocator.cooperative import run_to_completion
 from tests.cluster.master_side import MasterSide, Offered, agent_call, framework_info, resource
 
 
@@ -174,7 +175,7 @@ def test_incremental_matching_equals_complete_matching(
             scalar = mesos.Value.Scalar(value=rack)
             slave.attributes.add(name="rack", type=mesos.Value.SCALAR, scalar=scalar)
             hosts[name] = Host.of(slave)
-            placements.put_agent(name, hosts[name])
+            run_to_completion(placements.put_agent(name, hosts[name]))
         elif hosts.pop(name, None) is not None:
             placements.discard_agent(name)
     for name, framework in frameworks.items():
@@ -205,7 +206,7 @@ def test_matching_costs_nothing_for_a_known_constraint_and_a_known_agent() -> No
 
     placements = Placements({})
     for number in range(10):
-        placements.put_agent(f"a{number}", Counted(f"h{number}", (), ()))
+        run_to_completion(placements.put_agent(f"a{number}", Counted(f"h{number}", (), ())))
     looked_at.clear()
     for number in range(20):
         description = info(f"f{number}", "r", {"whitelist": "h1 h2" if number % 2 else "h3"})
@@ -217,7 +218,7 @@ def test_matching_costs_nothing_for_a_known_constraint_and_a_known_agent() -> No
     assert len(looked_at) == looks, "the other frameworks cost nothing"
     new = Counted("h10", (), ())
     looked_at.clear()
-    placements.put_agent("a10", new)
+    run_to_completion(placements.put_agent("a10", new))
     assert len(looked_at) == 2, "a new agent meets each constraint once"
 
 
@@ -232,15 +233,15 @@ def test_the_constraint_of_a_removed_framework_leaves_no_memory_behind() -> None
 
 def test_adding_an_agent_returns_whether_the_agent_is_new_or_has_changed() -> None:
     placements = Placements({})
-    assert placements.put_agent("s1", Host("h1", (), ()))
-    assert not placements.put_agent("s1", Host("h1", (), ()))
-    assert placements.put_agent("s1", Host("h2", (), ()))
+    assert run_to_completion(placements.put_agent("s1", Host("h1", (), ())))
+    assert not run_to_completion(placements.put_agent("s1", Host("h1", (), ())))
+    assert run_to_completion(placements.put_agent("s1", Host("h2", (), ())))
 
 
 def test_a_constraint_takes_about_one_byte_for_each_agent() -> None:
     placements = Placements({})
     for number in range(2000):
-        placements.put_agent(f"a{number}", Host(f"h{number}", (), ()))
+        run_to_completion(placements.put_agent(f"a{number}", Host(f"h{number}", (), ())))
     description = read_subscription("f", info("f", "r", {"blacklist": "nowhere"}), Limits())
     placements.put_framework(Framework("f", description, active=True, suppressed=set()))
     eligible = placements.eligible_agents("f")
@@ -249,7 +250,9 @@ def test_a_constraint_takes_about_one_byte_for_each_agent() -> None:
     assert getsizeof(eligible._flags) < 2 * 2000
     for number in range(1000):
         placements.discard_agent(f"a{number}")
-        placements.put_agent(f"b{number}", Host("nowhere" if number % 2 else "h", (), ()))
+        run_to_completion(
+            placements.put_agent(f"b{number}", Host("nowhere" if number % 2 else "h", (), ()))
+        )
     assert len(eligible) == 1500
     assert "a1" not in eligible
     assert "b0" in eligible

@@ -16,8 +16,15 @@ from allocator.cluster.quota import Quotas
 from allocator.cluster.resources import NOTHING, Resources
 from allocator.cluster.users import UserTask
 from allocator.contract import mesos_pb2 as mesos
+from allocator.cooperative import Cooperative
 from allocator.fairness.quantities import Quantities
 from allocator.users.tree import NO_REPEATS, Repeats
+
+_AGENTS_A_STEP = 50
+"""Agents whose allocations to a framework one cooperative step counts or ends."""
+_CLIENTS_A_STEP = 200
+"""Clients whose tasks one cooperative step updates, because an agent excludes them or no longer
+does."""
 
 
 class Ledger:
@@ -96,15 +103,17 @@ class Ledger:
             self._adding_agents = False
             self._set_capacity(self._capacity)
 
-    def add_agent(self, agent: Agent, used: dict[str, dict[str, Resources]]) -> None:
+    def add_agent(self, agent: Agent, used: dict[str, dict[str, Resources]]) -> Cooperative[None]:
         """Add an agent with the resources allocated on it.
+
+        Generator for cooperative steps.
 
         Args:
             agent: A new agent with an empty ledger.
             used: Allocated resources: framework → role → resources.
         """
         self.agents[agent.id] = agent
-        self.placements.put_agent(agent.id, Host.of(agent.info))
+        yield from self.placements.put_agent(agent.id, Host.of(agent.info))
         self.clients.users.put_machine(agent.id, agent.total.scalars)
         self.quotas.note_total(NOTHING, agent.total)
         self.floor.put(agent.total.scalars)
@@ -112,8 +121,10 @@ class Ledger:
         self._set_capacity(self._capacity + agent.total.scalars)
         self.add_used(agent, used)
 
-    def set_exclusions(self, agent: str, clients: Collection[Client]) -> bool:
+    def set_exclusions(self, agent: str, clients: Collection[Client]) -> Cooperative[bool]:
         """Replace the clients that may not be offered an agent because of offer constraints.
+
+        Generator for cooperative steps.
 
         Args:
             agent: ID of an agent, which need not be known.
@@ -122,8 +133,10 @@ class Ledger:
         Returns:
             True if the set of clients has changed.
         """
-        changed = self.exclusions.put_agent(agent, clients)
-        for client in changed:
+        changed = yield from self.exclusions.put_agent_in_steps(agent, clients)
+        for number, client in enumerate(changed, 1):
+            if not number % _CLIENTS_A_STEP:
+                yield
             if client in self.clients:
                 self.update_task(client)
         if changed and agent in self.agents:
@@ -149,8 +162,10 @@ class Ledger:
         info: mesos.SlaveInfo,
         capabilities: Iterable[int],
         total: Resources,
-    ) -> None:
+    ) -> Cooperative[None]:
         """Replace an agent's description, capabilities and total.
+
+        Generator for cooperative steps.
 
         Args:
             agent: A known agent.
@@ -158,7 +173,7 @@ class Ledger:
             capabilities: Values of `SlaveInfo.Capability.Type`.
             total: The new total, which may be less than the allocated resources.
         """
-        if self.placements.put_agent(agent.id, Host.of(info)):
+        if (yield from self.placements.put_agent(agent.id, Host.of(info))):
             self.clients.users.put_machine(agent.id, total.scalars)
         self.set_total(agent, total)
         agent.update(info, capabilities, total)
@@ -177,14 +192,14 @@ class Ledger:
         self._set_capacity(self._capacity - agent.total.scalars + total.scalars)
         agent.update(agent.info, agent.capabilities, total)
 
-    def remove_agent(self, agent: Agent) -> None:
-        """Remove an agent, and end all allocations on it."""
+    def remove_agent(self, agent: Agent) -> Cooperative[None]:
+        """Remove an agent, and end all allocations on it. Generator for cooperative steps."""
         for framework, role, _held in list(agent.allocations()):
             self._set_held(agent, framework, role, NOTHING)
         del self.agents[agent.id]
         self.clients.users.discard_machine(agent.id)
         self.placements.discard_agent(agent.id)
-        self.set_exclusions(agent.id, ())
+        yield from self.set_exclusions(agent.id, ())
         self.exclusions.note_removed(agent.id)
         self.quotas.note_total(agent.total, NOTHING)
         self.floor.discard(agent.total.scalars)
@@ -192,9 +207,11 @@ class Ledger:
         self._set_capacity(self._capacity - agent.total.scalars)
 
     def add_framework(
-        self, framework: Framework, excluded: Mapping[str, Iterable[str]] | None = None
-    ) -> None:
+        self, framework: Framework, excluded: Mapping[str, Iterable[str]]
+    ) -> Cooperative[None]:
         """Add a framework; count the resources already allocated to it on known agents.
+
+        Generator for cooperative steps.
 
         Args:
             framework: A framework that is not known yet.
@@ -203,10 +220,12 @@ class Ledger:
         self.frameworks[framework.id] = framework
         self.placements.put_framework(framework)
         principal = framework.subscription.principal
-        self.exclusions.add_framework(framework.id, excluded or {}, principal)
+        yield from self.exclusions.add_framework_in_steps(framework.id, excluded, principal)
         for role in sorted(framework.roles):
             self._ensure_client(Client(role, framework.id))
-        for agent_id in self._agents_of.get(framework.id, ()):
+        for number, agent_id in enumerate(self._agents_of.get(framework.id, ()), 1):
+            if not number % _AGENTS_A_STEP:
+                yield
             for role, held in self.agents[agent_id].held_by(framework.id).items():
                 client = Client(role, framework.id)
                 self._ensure_client(client)
@@ -215,10 +234,15 @@ class Ledger:
                     self.used.outstanding.note(client)
         self.refresh(framework)
 
-    def remove_framework(self, framework: Framework) -> list[str]:
-        """Remove a framework and its allocations; return IDs of the agents that it used."""
+    def remove_framework(self, framework: Framework) -> Cooperative[list[str]]:
+        """Remove a framework and its allocations; return IDs of the agents that it used.
+
+        Generator for cooperative steps.
+        """
         agent_ids = list(self._agents_of.get(framework.id, ()))
-        for agent_id in agent_ids:
+        for number, agent_id in enumerate(agent_ids, 1):
+            if not number % _AGENTS_A_STEP:
+                yield
             agent = self.agents[agent_id]
             for role in agent.held_by(framework.id):
                 self._set_held(agent, framework.id, role, NOTHING)
@@ -226,7 +250,7 @@ class Ledger:
             self.clients.remove(client)
         del self.frameworks[framework.id]
         self.placements.discard_framework(framework.id)
-        self.exclusions.discard_framework(framework.id)
+        yield from self.exclusions.discard_framework_in_steps(framework.id)
         return agent_ids
 
     def refresh(self, framework: Framework) -> None:

@@ -95,32 +95,13 @@ class Placements:
         self._by_key: dict[_Key, ConstraintGroup] = {}
         self._by_framework: dict[str, ConstraintGroup] = {}
 
-    @property
-    def groups(self) -> int:
-        """Number of different combinations of constraints."""
-        return len(self._by_key)
+    def put_agent(self, agent: str, host: Host) -> Cooperative[bool]:
+        """Add an agent, or replace its description; return whether the description is new.
 
-    def put_agent(self, agent: str, host: Host) -> bool:
-        """Add an agent, or replace its description; return whether the description is new."""
+        Generator for cooperative steps.
+        """
         if self._hosts.get(agent) == host:
             return False
-        self._describe(agent, host)
-        for match in self._by_key.values():
-            match.update(agent, host)
-        return True
-
-    def put_agent_in_steps(self, agent: str, host: Host) -> Cooperative[None]:
-        """Do the same as `put_agent`, in cooperative steps."""
-        if self._hosts.get(agent) == host:
-            return
-        self._describe(agent, host)
-        for number, match in enumerate(self._by_key.values()):
-            if number % _TESTS_PER_STEP == 0:
-                yield
-            match.update(agent, host)
-
-    def _describe(self, agent: str, host: Host) -> None:
-        """Keep an agent's description, and give a new agent a slot."""
         self._hosts[agent] = host
         if agent not in self._slots:
             if self._free:
@@ -129,6 +110,11 @@ class Placements:
             else:
                 self._slots[agent] = len(self._names)
                 self._names.append(agent)
+        for number, match in enumerate(self._by_key.values()):
+            if number % _TESTS_PER_STEP == 0:
+                yield
+            match.update(agent, host)
+        return True
 
     def discard_agent(self, agent: str) -> None:
         """Forget a removed agent."""

@@ -5,7 +5,6 @@ from sys import intern
 
 from allocator.cluster.agents.agent import Agent, attributes, parse_agent_info
 from allocator.cluster.agents.maintenance import read_status, read_unavailability
-from allocator.cluster.agents.placement_constraints import Host
 from allocator.cluster.frameworks.framework import Client
 from allocator.cluster.input.errors import InvalidEvent
 from allocator.cluster.input.resource_parser import ResourceParser
@@ -41,15 +40,12 @@ def add(cluster: Cluster, call: contract.AddAgent) -> Callable[[], Cooperative[N
     unavailability, unreadable = read_unavailability(call)
 
     def change() -> "Cooperative[None]":  # a string, which costs each call nothing
-        placements = cluster.ledger.placements
-        if placements.groups:
-            yield from placements.put_agent_in_steps(agent.id, Host.of(info))
         cluster.quarantine.put("agent", agent.id, "subscription", flaw)
         cluster.quarantine.put("agent", agent.id, "resources", parser.flaw)
         cluster.quarantine.put("agent", agent.id, "maintenance", unreadable)
         if call.HasField("excluded") or cluster.ledger.exclusions.of(agent.id):
-            _exclude(cluster, agent.id, call.excluded)
-        cluster.ledger.add_agent(agent, used)
+            yield from _exclude(cluster, agent.id, call.excluded)
+        yield from cluster.ledger.add_agent(agent, used)
         _note_task_runs(cluster, agent, used)
         _begin_use(cluster, agent, used_by_tasks)
         cluster.maintenance.schedule(agent.id, unavailability)
@@ -59,15 +55,17 @@ def add(cluster: Cluster, call: contract.AddAgent) -> Callable[[], Cooperative[N
     return change
 
 
-def remove(cluster: Cluster, call: contract.RemoveAgent) -> Callable[[], None]:
+def remove(cluster: Cluster, call: contract.RemoveAgent) -> Callable[[], Cooperative[None]]:
     """Return a function that removes an agent with all its allocations.
 
-    Resources that are recovered later are ignored (Mesos semantics, §1.5).
+    The function returns a generator for cooperative steps, because the offer constraints of many
+    frameworks may exclude the agent. Resources that are recovered later are ignored (Mesos
+    semantics, §1.5).
     """
     agent = cluster.agent(call.agent_id)
 
-    def change() -> None:
-        cluster.ledger.remove_agent(agent)
+    def change() -> "Cooperative[None]":  # a string, which costs each call nothing
+        yield from cluster.ledger.remove_agent(agent)
         cluster.filters.drop_agent(agent.id)
         cluster.demands.forget_agent(agent.id)
         cluster.holds.forget_agent(agent.id)
@@ -78,10 +76,11 @@ def remove(cluster: Cluster, call: contract.RemoveAgent) -> Callable[[], None]:
     return change
 
 
-def update(cluster: Cluster, call: contract.UpdateAgent) -> Callable[[], None]:
+def update(cluster: Cluster, call: contract.UpdateAgent) -> Callable[[], Cooperative[None]]:
     """Return a function that replaces an agent's description, total and capabilities.
 
-    If the call omits the total or the capabilities, the agent keeps them.
+    The function returns a generator for cooperative steps, like that of `add`. If the call omits
+    the total or the capabilities, the agent keeps them.
     """
     agent = cluster.agent(call.agent_id)
     info, flaw = parse_agent_info(call.agent_id, call.info, cluster.limits)
@@ -94,7 +93,7 @@ def update(cluster: Cluster, call: contract.UpdateAgent) -> Callable[[], None]:
     )
     attributes_changed = attributes(info) != attributes(agent.info)
 
-    def change() -> None:
+    def change() -> "Cooperative[None]":  # a string, which costs each call nothing
         cluster.quarantine.put("agent", agent.id, "subscription", flaw)
         if call.HasField("total"):
             cluster.quarantine.put("agent", agent.id, "resources", parser.flaw)
@@ -104,8 +103,8 @@ def update(cluster: Cluster, call: contract.UpdateAgent) -> Callable[[], None]:
         if attributes_changed:
             cluster.filters.drop_agent(agent.id)
             cluster.maintenance.drop_filters(agent=agent.id)
-        exclusions_changed = call.HasField("excluded") and _exclude(
-            cluster, agent.id, call.excluded
+        exclusions_changed = call.HasField("excluded") and (
+            yield from _exclude(cluster, agent.id, call.excluded)
         )
         if not exclusions_changed and (info, capabilities, total) == (
             agent.info,
@@ -113,7 +112,7 @@ def update(cluster: Cluster, call: contract.UpdateAgent) -> Callable[[], None]:
             agent.total,
         ):
             return
-        cluster.ledger.update_agent(agent, info, capabilities, total)
+        yield from cluster.ledger.update_agent(agent, info, capabilities, total)
         cluster.candidates.mark_changed(agent.id)
         cluster.candidates.schedule(agent.id)
 
@@ -220,10 +219,10 @@ def get_inverse_offer_statuses(
     return change
 
 
-def _exclude(cluster: Cluster, agent: str, excluded: contract.ExclusionList) -> bool:
+def _exclude(cluster: Cluster, agent: str, excluded: contract.ExclusionList) -> Cooperative[bool]:
     """Replace the offer-constraint exclusions of an agent; return whether they changed.
 
-    Frameworks with too many exclusions are quarantined.
+    Frameworks with too many exclusions are quarantined. Generator for cooperative steps.
 
     Args:
         cluster: The cluster that has the agent.
@@ -234,9 +233,9 @@ def _exclude(cluster: Cluster, agent: str, excluded: contract.ExclusionList) -> 
         Client(intern(exclusion.role), intern(exclusion.framework_id))
         for exclusion in excluded.exclusions
     }
-    changed = cluster.ledger.set_exclusions(agent, clients)
+    changed = yield from cluster.ledger.set_exclusions(agent, clients)
     for framework in excluded.unlisted:
-        cluster.ledger.exclusions.unlist(framework)
+        yield from cluster.ledger.exclusions.unlist(framework)
     cluster.reject_unlisted()
     return changed
 

@@ -3,8 +3,9 @@
 Each function checks one call, and returns a function without arguments that carries the call out.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from itertools import chain
 
 from allocator.cluster.frameworks.framework import Client, Framework
 from allocator.cluster.frameworks.role_places import PlaceRequest
@@ -21,7 +22,7 @@ def add(cluster: Cluster, call: contract.AddFramework) -> Callable[[], Cooperati
     """Return a function that adds a framework (after SUBSCRIBE, or known from an agent's tasks).
 
     The function returns a generator for cooperative steps, because all agents may be tested against
-    the framework's placement constraint.
+    the framework's placement constraint, and its offer constraints may exclude many agents.
 
     Raises:
         InvalidEvent: A framework with this ID exists already.
@@ -41,8 +42,8 @@ def add(cluster: Cluster, call: contract.AddFramework) -> Callable[[], Cooperati
         cluster.quarantine.put("framework", framework.id, "subscription", subscription.flaw)
         _take_places(cluster, _wish(framework.id, subscription))
         if call.excluded_unlisted:
-            cluster.ledger.exclusions.unlist(framework.id)
-        cluster.ledger.add_framework(framework, excluded)
+            yield from cluster.ledger.exclusions.unlist(framework.id)
+        yield from cluster.ledger.add_framework(framework, excluded)
         cluster.reject_unlisted()
         cluster.mark_all_changed()
         if framework.active:
@@ -78,9 +79,10 @@ def update(cluster: Cluster, call: contract.UpdateFramework) -> Callable[[], Coo
         _take_places(cluster, _wish(framework.id, subscription))
         left_roles = framework.roles - subscription.roles
         framework.update(subscription, suppressed)
-        cluster.ledger.exclusions.put_framework(framework.id, excluded, subscription.principal)
+        exclusions = cluster.ledger.exclusions
+        yield from exclusions.put_framework_in_steps(framework.id, excluded, subscription.principal)
         if call.excluded_unlisted:
-            cluster.ledger.exclusions.unlist(framework.id)
+            yield from exclusions.unlist(framework.id)
         for role in left_roles:
             cluster.forget(Client(role, framework.id))
         cluster.ledger.refresh(framework)
@@ -92,18 +94,19 @@ def update(cluster: Cluster, call: contract.UpdateFramework) -> Callable[[], Coo
     return change
 
 
-def remove(cluster: Cluster, call: contract.RemoveFramework) -> Callable[[], None]:
+def remove(cluster: Cluster, call: contract.RemoveFramework) -> Callable[[], Cooperative[None]]:
     """Return a function that removes a framework and its allocations.
 
-    If the master later recovers resources of the removed framework, the call is ignored (Mesos
-    semantics, §1.4).
+    The function returns a generator for cooperative steps, because the framework may hold resources
+    on many agents. If the master later recovers resources of the removed framework, the call is
+    ignored (Mesos semantics, §1.4).
     """
     framework = cluster.framework(call.framework_id)
 
-    def change() -> None:
+    def change() -> "Cooperative[None]":  # a string, which costs each call nothing
         _free_places(cluster, _wish(framework.id, framework.subscription))
         clients = cluster.ledger.clients.of(framework.id)
-        agents = cluster.ledger.remove_framework(framework)
+        agents = yield from cluster.ledger.remove_framework(framework)
         for agent in agents:
             cluster.on_resources_recovered(agent)
         cluster.holds.runtime_estimates.forget_framework(framework.id, agents)
@@ -246,9 +249,12 @@ def _admission(wish: PlaceRequest) -> PlaceRequest:
     return wish._replace(places=min(wish.places, 1))
 
 
-def _excluded(exclusions: Iterable[contract.ExcludedAgents]) -> dict[str, list[str]]:
-    """Return, by role, the IDs of agents that a framework's offer constraints exclude."""
-    agents: dict[str, list[str]] = {}
+def _excluded(exclusions: Iterable[contract.ExcludedAgents]) -> dict[str, Iterator[str]]:
+    """Return, by role, the IDs of agents that a framework's offer constraints exclude.
+
+    Each iterator reads the IDs from the call, which takes time, only once it is read.
+    """
+    agents: dict[str, list[Iterable[str]]] = {}
     for exclusion in exclusions:
-        agents.setdefault(exclusion.role, []).extend(exclusion.agent_ids)
-    return agents
+        agents.setdefault(exclusion.role, []).append(exclusion.agent_ids)
+    return {role: chain.from_iterable(lists) for role, lists in agents.items()}

@@ -7,6 +7,7 @@ from sys import intern
 
 from allocator.cluster.frameworks.framework import Client
 from allocator.cluster.input.quarantine import ValidationError
+from allocator.cooperative import Cooperative, run_to_completion
 from allocator.fairness.machines import AllExcept, MayUse
 
 _UNLISTED = ValidationError(
@@ -18,6 +19,10 @@ _UNLISTED = ValidationError(
 _MANY = 1000
 """Number of changed clients and agents, in addition to the clients and agents with pairs, at which
 all pairs count as changed."""
+_PAIRS_A_STEP = 1000
+"""Pairs that one cooperative step adds or removes."""
+_CLIENTS_A_STEP = 200
+"""Clients of which one cooperative step adds or removes a pair with the same agent."""
 
 
 @dataclass(slots=True)
@@ -40,7 +45,8 @@ class Exclusions:
 
     Only the master's side can evaluate offer constraints; it reports the excluded pairs. Frameworks
     and agents may be reported before they are added. The pairs of a removed framework or agent are
-    forgotten.
+    forgotten. One framework may have 100,000 pairs, so methods that change pairs have generator
+    forms.
 
     A framework with too many pairs is *unlisted*: its pairs are dropped, further pairs are ignored,
     and the framework must get no offers until it is updated or removed.
@@ -99,17 +105,25 @@ class Exclusions:
         Returns:
             The clients for which the agent is newly excluded, or no longer excluded.
         """
+        return run_to_completion(self.put_agent_in_steps(agent, clients))
+
+    def put_agent_in_steps(
+        self, agent: str, clients: Collection[Client]
+    ) -> Cooperative[list[Client]]:
+        """Generator form of `put_agent`."""
         before = self._clients.get(agent, set())
         if self._unlisted:
             clients = {client for client in clients if client.framework not in self._unlisted}
         changed = sorted(before.symmetric_difference(clients))
         if changed:
             self._changes.agents[agent] = None
-        for client in changed:
+        for number, client in enumerate(changed, 1):
+            if not number % _CLIENTS_A_STEP:
+                yield
             if client in before:
-                self._admit(client, {agent})
+                yield from self._admit(client, {agent})
             elif client.framework not in self._unlisted:
-                self._exclude(client, {agent})
+                yield from self._exclude(client, {agent})
         self._limit_changes()
         return changed
 
@@ -134,33 +148,41 @@ class Exclusions:
             principal: The framework's principal; empty without one. All frameworks without a
                 principal count as frameworks of one principal.
         """
+        run_to_completion(self.add_framework_in_steps(framework, agents, principal))
+
+    def add_framework_in_steps(
+        self, framework: str, agents: Mapping[str, Iterable[str]], principal: str = ""
+    ) -> Cooperative[None]:
+        """Generator form of `add_framework`."""
         self.set_principal(framework, principal)
         if framework in self._unlisted:
             self._to_reject.append(framework)
             return
-        excluded = {role: set(map(intern, names)) for role, names in agents.items()}
+        excluded = yield from _sets(agents)
         pairs = self._pairs_beyond_own(framework, excluded)
         if pairs:
-            self.unlist(framework, self._too_many(pairs, self._own_maximum))
+            yield from self.unlist(framework, self._too_many(pairs, self._own_maximum))
             return
         for role, names in excluded.items():
             client = Client(role, framework)
             self._changes.clients[client] = None
-            self._exclude(client, names)
+            yield from self._exclude(client, names)
             if framework in self._unlisted:
                 return
+            yield
         self._limit_changes()
 
-    def unlist(self, framework: str, flaw: ValidationError = _UNLISTED) -> None:
+    def unlist(self, framework: str, flaw: ValidationError = _UNLISTED) -> Cooperative[None]:
         """Forget the agents that a framework excludes, and ignore further exclusions by it.
 
-        Exclusions count again once the framework is updated or removed.
+        Exclusions count again once the framework is updated or removed. Generator for cooperative
+        steps.
 
         Args:
             framework: The framework's ID.
             flaw: The reason, for `take_unlisted`.
         """
-        self.discard_framework(framework)
+        yield from self.discard_framework_in_steps(framework)
         self._unlisted[framework] = flaw
         self._to_reject.append(framework)
 
@@ -181,12 +203,18 @@ class Exclusions:
         If the limits permit all pairs, only pairs that differ from the former ones cost more than
         a comparison.
         """
-        excluded = {role: set(names) for role, names in agents.items()}
+        run_to_completion(self.put_framework_in_steps(framework, agents, principal))
+
+    def put_framework_in_steps(
+        self, framework: str, agents: Mapping[str, Iterable[str]], principal: str = ""
+    ) -> Cooperative[None]:
+        """Generator form of `put_framework`."""
+        excluded = yield from _sets(agents)
         pairs = sum(map(len, excluded.values()))
         total = self._total - self._pairs.get(framework, 0) + pairs
         if 0 < self._most < pairs or 0 < self._most_of_all < total:
-            self.discard_framework(framework)
-            self.add_framework(framework, excluded, principal)
+            yield from self.discard_framework_in_steps(framework)
+            yield from self.add_framework_in_steps(framework, excluded, principal)
             return
         self._unlisted.pop(framework, None)
         self._principals.pop(framework, None)
@@ -200,20 +228,27 @@ class Exclusions:
                 self._changes.clients[client] = None
                 self._may_use.pop(client, None)  # a new predicate shows that its result may differ
                 if removed := before - agents_now:
-                    self._admit(client, removed)
+                    yield from self._admit(client, removed)
+                yield
         for client, new in added.items():  # after all removals, so that no limit is exceeded
-            self._exclude(client, set(map(intern, new)))
+            yield from self._exclude(client, new)
+            yield
         self._limit_changes()
 
     def discard_framework(self, framework: str) -> None:
         """Forget the exclusions of a removed framework, and whether it was unlisted."""
+        run_to_completion(self.discard_framework_in_steps(framework))
+
+    def discard_framework_in_steps(self, framework: str) -> Cooperative[None]:
+        """Generator form of `discard_framework`."""
         self._unlisted.pop(framework, None)
         self._principals.pop(framework, None)
         if framework in self._pairs:
             for role in list(self._roles[framework]):
                 client = Client(role, framework)
                 self._changes.clients[client] = None
-                self._admit(client, self._agents[client].copy())
+                yield from self._admit(client, self._agents[client].copy())
+                yield
             self._limit_changes()
 
     def may_use(self, client: Client, constraint: MayUse | None) -> MayUse | None:
@@ -235,7 +270,8 @@ class Exclusions:
             known = self._may_use[client] = AllExcept(constraint, self._agents[client])
         return known
 
-    def _exclude(self, client: Client, agents: set[str]) -> None:
+    def _exclude(self, client: Client, agents: set[str]) -> Cooperative[None]:
+        """Add pairs of a client; unlist a framework if there are too many pairs then."""
         known = self._agents.get(client)
         if known is not None:
             agents = agents - known
@@ -243,14 +279,16 @@ class Exclusions:
             return
         self._agents.setdefault(client, set()).update(agents)
         self._roles.setdefault(client.framework, set()).add(client.role)
-        for agent in agents:
+        for number, agent in enumerate(agents, 1):
+            if not number % _PAIRS_A_STEP:
+                yield
             self._clients.setdefault(agent, set()).add(client)
         self._total += len(agents)
         pairs = self._pairs[client.framework] = self._pairs.get(client.framework, 0) + len(agents)
         if 0 < self._most < pairs or 0 < self._most_of_all < self._total:
-            self._unlist_largest()
+            yield from self._unlist_largest()
 
-    def _unlist_largest(self) -> None:
+    def _unlist_largest(self) -> Cooperative[None]:
         """Unlist a framework that excludes too many pairs of a role and an agent.
 
         Called if one framework, or all frameworks together, exceed the maximum number of pairs. In
@@ -273,7 +311,7 @@ class Exclusions:
                 f"its principal {total}, the most of any principal, and all frameworks together "
                 f"more than {self._most_of_all} (limits.all_exclusions)"
             )
-        self.unlist(framework, self._too_many(pairs, maximum))
+        yield from self.unlist(framework, self._too_many(pairs, maximum))
 
     def _too_many(self, pairs: int, maximum: str) -> ValidationError:
         """Return the reason to unlist a framework with a number of pairs, beyond a maximum."""
@@ -308,14 +346,17 @@ class Exclusions:
         if number > _MANY + len(self._agents) + len(self._clients):
             self._changes = ChangedExclusions(known=False)
 
-    def _admit(self, client: Client, agents: set[str]) -> None:
+    def _admit(self, client: Client, agents: set[str]) -> Cooperative[None]:
+        """Remove pairs of a client, all of which are known."""
         remaining = self._agents[client]
         remaining -= agents
         if not remaining:
             del self._agents[client]
             self._roles[client.framework].discard(client.role)
             self._may_use.pop(client, None)
-        for agent in agents:
+        for number, agent in enumerate(agents, 1):
+            if not number % _PAIRS_A_STEP:
+                yield
             clients = self._clients[agent]
             clients.discard(client)
             if not clients:
@@ -324,3 +365,12 @@ class Exclusions:
         self._pairs[client.framework] -= len(agents)
         if not self._pairs[client.framework]:
             del self._pairs[client.framework], self._roles[client.framework]
+
+
+def _sets(agents: Mapping[str, Iterable[str]]) -> Cooperative[dict[str, set[str]]]:
+    """Return the given agents of each role as a set. Generator for cooperative steps."""
+    sets: dict[str, set[str]] = {}
+    for role, names in agents.items():
+        sets[role] = set(map(intern, names))
+        yield
+    return sets
