@@ -18,6 +18,7 @@ from allocator.cluster.input.limits import Limits
 from allocator.cluster.input.quarantine import Quarantine
 from allocator.cluster.offers.offer_filters import OfferFilters
 from allocator.contract import allocator_pb2 as contract
+from allocator.cooperative import Cooperative
 from allocator.fairness.metering import Meter
 
 Withheld: TypeAlias = Literal["agent_set_aside", "deactivated", "not_whitelisted"]
@@ -278,11 +279,14 @@ class Cluster:
                 self.quarantine.put("framework", framework_id, "subscription", flaw)
                 self.ledger.refresh(framework)
 
-    def forget(self, client: Client) -> None:
-        """Delete the holds, filters and learned demand of a client that gets no more offers."""
+    def forget(self, client: Client) -> Cooperative[None]:
+        """Delete the holds, filters and learned demand of a client that gets no more offers.
+
+        Generator for cooperative steps.
+        """
         for agent in self.holds.forget(client):
             self.mark_hold_ended(agent)
-        self.filters.forget(client)
+        yield from self.filters.forget_in_steps(client)
         self.demands.forget(client)
 
     def on_resources_recovered(self, agent_id: str) -> None:

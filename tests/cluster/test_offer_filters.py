@@ -15,7 +15,7 @@ from allocator.cluster.offers.offer_filters import OfferFilters, parse_filter_du
 from allocator.cluster.resources import Resources, parse_total
 from allocator.contract import mesos_pb2 as mesos
 from tests.cluster.master_side import resources
-from tests.counted import things
+from tests.counted import counted_steps, things
 from tests.examples import examples
 
 CLIENTS = [Client(role, framework) for role in "ab" for framework in ("f1", "f2", "f3")]
@@ -182,6 +182,23 @@ def test_dropping_a_thousand_filters_of_a_client_keeps_the_filters_of_other_clie
         assert {
             client for client in CLIENTS if filters.refuses(client, agent, SIZES[1])
         } == refusing
+
+
+@pytest.mark.parametrize("how", ["expire", "revive", "forget"])
+def test_many_filters_that_end_together_are_removed_in_many_short_steps(how: str) -> None:
+    filters = OfferFilters()
+    for number in range(8000):
+        filters.add(CLIENTS[number % 2], f"s{number // 2}", SIZES[1], 5)
+    if how == "expire":
+        costs, agents = counted_steps(filters.expire_in_steps(10))
+        assert agents == [f"s{number}" for number in range(4000)]
+    else:
+        drop = filters.drop_in_steps if how == "revive" else filters.forget_in_steps
+        (few, _), (costs, _) = (counted_steps(drop(client)) for client in CLIENTS[:2])
+        assert sum(few) < 30, "the filters of the first client are not removed yet"
+    assert len(filters) == 0
+    assert sum(costs) > 8000, "each filter costs a call"
+    assert max(costs) * 3 < sum(costs)
 
 
 def test_a_client_without_filters_is_excluded_from_no_agent() -> None:

@@ -84,7 +84,7 @@ def update(cluster: Cluster, call: contract.UpdateFramework) -> Callable[[], Coo
         if call.excluded_unlisted:
             yield from exclusions.unlist(framework.id)
         for role in left_roles:
-            cluster.forget(Client(role, framework.id))
+            yield from cluster.forget(Client(role, framework.id))
         cluster.ledger.refresh(framework)
         for client in cluster.ledger.clients.of(framework.id):
             cluster.ledger.clients.mark_changed(client)  # its minimums may differ
@@ -111,7 +111,7 @@ def remove(cluster: Cluster, call: contract.RemoveFramework) -> Callable[[], Coo
             cluster.on_resources_recovered(agent)
         cluster.holds.runtime_estimates.forget_framework(framework.id, agents)
         for client in clients:
-            cluster.forget(client)
+            yield from cluster.forget(client)
         cluster.quarantine.forget("framework", framework.id)
         cluster.maintenance.forget(framework.id)
 
@@ -131,38 +131,42 @@ def activate(cluster: Cluster, call: contract.ActivateFramework) -> Callable[[],
     return change
 
 
-def deactivate(cluster: Cluster, call: contract.DeactivateFramework) -> Callable[[], None]:
+def deactivate(
+    cluster: Cluster, call: contract.DeactivateFramework
+) -> Callable[[], Cooperative[None]]:
     """Return a function that stops offers to a framework whose scheduler has disconnected.
 
     The framework keeps its resources. Its offer filters, inverse-offer filters and outstanding
-    inverse offers are dropped (Mesos semantics, §1.4).
+    inverse offers are dropped (Mesos semantics, §1.4). The function returns a generator for
+    cooperative steps.
     """
     framework = cluster.framework(call.framework_id)
 
-    def change() -> None:
+    def change() -> "Cooperative[None]":  # a string, which costs each call nothing
         framework.active = False
         cluster.ledger.refresh(framework)
         for client in cluster.ledger.clients.of(framework.id):
-            cluster.filters.drop(client)
+            yield from cluster.filters.drop_in_steps(client)
         cluster.maintenance.drop_filters(framework=framework.id)
         cluster.maintenance.withdraw(framework=framework.id)
 
     return change
 
 
-def revive(cluster: Cluster, call: contract.ReviveOffers) -> Callable[[], None]:
+def revive(cluster: Cluster, call: contract.ReviveOffers) -> Callable[[], Cooperative[None]]:
     """Return a function that resumes offers to a framework in given roles, and allocates at once.
 
     The framework's offer filters in these roles and all its inverse-offer filters are dropped. An
-    empty list of roles means all roles of the framework. See Mesos semantics, §1.4.
+    empty list of roles means all roles of the framework. See Mesos semantics, §1.4. The function
+    returns a generator for cooperative steps.
     """
     framework = cluster.framework(call.framework_id)
     roles = (set(call.roles) or framework.roles) & framework.roles
 
-    def change() -> None:
+    def change() -> "Cooperative[None]":  # a string, which costs each call nothing
         framework.suppressed -= roles
         for role in roles:
-            cluster.filters.drop(Client(role, framework.id))
+            yield from cluster.filters.drop_in_steps(Client(role, framework.id))
         cluster.maintenance.drop_filters(framework=framework.id)
         cluster.ledger.refresh(framework)
         cluster.mark_all_changed()

@@ -19,6 +19,7 @@ from allocator.cluster.input.quarantine import ValidationError
 from allocator.cluster.resources import Resources
 from allocator.cluster.resources.cache import Cache
 from allocator.contract import mesos_pb2 as mesos
+from allocator.cooperative import Cooperative, run_to_completion
 
 DEFAULT_FILTER_SECONDS: float = mesos.Filters().refuse_seconds
 """Default length of a filter in seconds, also for an invalid length."""
@@ -32,6 +33,9 @@ _INDEXED = 64
 _MANY = 1000
 """Number of abandoned filters at which they are removed, if they are more than those in force.
 Also the slack for outdated instants in the heap."""
+_FILTERS_A_STEP = 1000
+"""Number of filters, or of entries of other clients, that one cooperative step removes or passes.
+"""
 _NANOSECONDS = 1_000_000_000
 _DURATIONS: "Cache[bytes, tuple[int, ValidationError | None]]" = Cache(2**20)
 
@@ -316,12 +320,20 @@ class OfferFilters:
         Args:
             now_ns: The current time in nanoseconds.
         """
+        return run_to_completion(self.expire_in_steps(now_ns))
+
+    def expire_in_steps(self, now_ns: int) -> Cooperative[list[str]]:
+        """Generator form of `expire`, because hundreds of thousands of filters may end at once."""
         agents: dict[str, None] = {}
+        removed = 0
         while self._instants and self._instants[0] < now_ns:
             for entry in self._due.pop(heapq.heappop(self._instants), {}):
                 entry.due = None
                 for slot in [slot for slot, until in entry.until.items() if until < now_ns]:
                     self._remove(entry, slot)
+                    removed += 1
+                    if not removed % _FILTERS_A_STEP:
+                        yield
                 agents[entry.agent] = None
                 if entry.until:
                     self._schedule_check(entry, min(entry.until.values()))
@@ -331,6 +343,10 @@ class OfferFilters:
 
     def drop(self, client: Client) -> None:
         """Drop all filters of a client, for example because the client has revived its offers."""
+        run_to_completion(self.drop_in_steps(client))
+
+    def drop_in_steps(self, client: Client) -> Cooperative[None]:
+        """Generator form of `drop`, because filters of all clients may have to be examined."""
         slot = self._slots.get(client)
         if slot is None or not self._counts[slot]:
             return
@@ -340,11 +356,15 @@ class OfferFilters:
         self.moved[client] = None
         slots = len(self._abandoned) > _FEW + len(self._counts)
         if slots or (self._garbage > _MANY and self._garbage > len(self)):
-            self._sweep()
+            yield from self._sweep()
 
     def forget(self, client: Client) -> None:
         """Drop all filters of a client that is removed, and free its slot."""
-        self.drop(client)
+        run_to_completion(self.forget_in_steps(client))
+
+    def forget_in_steps(self, client: Client) -> Cooperative[None]:
+        """Generator form of `forget`."""
+        yield from self.drop_in_steps(client)
         self.moved.pop(client, None)
         slot = self._slots.pop(client, None)
         if slot is not None:
@@ -419,15 +439,20 @@ class OfferFilters:
         if not entries:
             del self._by_agent[entry.agent]
 
-    def _sweep(self) -> None:
+    def _sweep(self) -> Cooperative[None]:
         """Remove filters dropped by clients, to free the bits of these filters.
 
         `drop` only marks the client's slot as abandoned, because removal at once would be slow.
         """
-        mask = sum(1 << slot for slot in self._abandoned)
+        mask, passed = sum(1 << slot for slot in self._abandoned), 0
         for entries in list(self._by_agent.values()):
+            passed += len(entries)
             for entry in [entry for entry in entries.values() if entry.mask & mask]:
                 for slot in [slot for slot in entry.until if slot in self._abandoned]:
                     self._remove(entry, slot)
+                    passed += 1
                 if not entry.until:
                     self._forget(entry)
+            if passed >= _FILTERS_A_STEP:
+                yield
+                passed = 0
