@@ -15,6 +15,8 @@ from itertools import chain, pairwise
 from operator import attrgetter
 from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
+from allocator.cooperative import Cooperative, run_to_completion
+
 Id = TypeVar("Id", bound=Hashable)
 K = TypeVar("K")
 
@@ -105,6 +107,8 @@ _Pair: TypeAlias = tuple[Node[Id, K], Node[Id, K], Node[Id, K], Node[Id, K]]
 _id = attrgetter("id")
 _NEAR = 3
 """Positions after a guess that are tried before a binary search."""
+_SORTED_A_STEP = 256
+"""Nodes that one cooperative step sorts or merges."""
 _LONGEST_BLOCK = 64
 """Nodes of one block at most; a longer block is divided. In such a block, comparing objects finds a
 node faster than comparing priorities."""
@@ -211,14 +215,14 @@ class LiveTree(Generic[Id, K]):
         Raises:
             KeyError: the tree is not empty.
         """
+        run_to_completion(self.fill_in_steps(elements))
+
+    def fill_in_steps(self, elements: Iterable[tuple[Id, K]]) -> Cooperative[None]:
+        """Generator form of `fill`. The tree must not be used until the generator is exhausted."""
         if self._nodes:
             raise KeyError("the tree is not empty; insert() adds to it")
-
-        def order(a: Node[Id, K], b: Node[Id, K]) -> int:
-            return -1 if self._priorities.precedes(a, b, self._now) else 1
-
         self._nodes = {element: Node(element, attribute) for element, attribute in elements}
-        nodes = sorted(self._nodes.values(), key=cmp_to_key(order))
+        nodes = yield from self._sorted(list(self._nodes.values()))
         size = _LONGEST_BLOCK if len(nodes) <= _LONGEST_BLOCK else _LONGEST_BLOCK // 2
         self._blocks[:] = [nodes[at : at + size] for at in range(0, len(nodes), size)] or [[]]
         self._heads = [block[0] for block in self._blocks if block]
@@ -227,7 +231,44 @@ class LiveTree(Generic[Id, K]):
             for node in block:
                 node.block, node.before, last.after, last = block, last, node, node
         last.after, self._ends.before = self._ends, last
-        self._update_events(*nodes)
+        for block in self._blocks:
+            self._update_events(*block)
+            yield
+
+    def _sorted(self, nodes: "list[Node[Id, K]]") -> "Cooperative[list[Node[Id, K]]]":
+        """Return nodes in order. Generator for cooperative steps: runs are sorted, then merged."""
+
+        def order(a: Node[Id, K], b: Node[Id, K]) -> int:
+            return -1 if self._priorities.precedes(a, b, self._now) else 1
+
+        runs = list[list[Node[Id, K]]]()
+        for at in range(0, len(nodes), _SORTED_A_STEP):
+            if at:
+                yield
+            runs.append(sorted(nodes[at : at + _SORTED_A_STEP], key=cmp_to_key(order)))
+        while len(runs) > 1:
+            merged = list[list[Node[Id, K]]]()
+            for at in range(0, len(runs) - 1, 2):
+                merged.append((yield from self._merged(runs[at], runs[at + 1])))
+            runs = merged + (runs[-1:] if len(runs) % 2 else [])
+        return runs[0] if runs else []
+
+    def _merged(
+        self, left: "list[Node[Id, K]]", right: "list[Node[Id, K]]"
+    ) -> "Cooperative[list[Node[Id, K]]]":
+        """Return the nodes of two sorted lists in order. Generator for cooperative steps.
+
+        Costs O(log n) comparisons if all nodes of the first list precede those of the second list.
+        """
+        precedes, position, now = self._priorities.precedes, self._priorities.position, self._now
+        begin, end = position(left, right[0], now), position(right, left[-1], now)
+        first, second = left[begin:][::-1], right[:end][::-1]  # taken from the end
+        nodes = left[:begin]
+        while first and second:
+            nodes.append((first if precedes(first[-1], second[-1], now) else second).pop())
+            if not len(nodes) % _SORTED_A_STEP:
+                yield
+        return nodes + first[::-1] + second[::-1] + right[end:]
 
     def delete(self, element: Id) -> None:
         """Remove an element (the paper's DELETE). O(log n).

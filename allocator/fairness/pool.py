@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, 
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from allocator.compilation import mypyc_attr
+from allocator.cooperative import Cooperative, run_to_completion
 from allocator.fairness.account import Account
 from allocator.fairness.bounds import in_range
 from allocator.fairness.live_tree import Crossing
@@ -20,6 +21,8 @@ from allocator.fairness.rank_preview import RankPreview
 from allocator.fairness.ranking import Ranking
 from allocator.fairness.standing import CommitmentTrajectory, PoolSnapshot, Standing, standing
 
+_USERS_A_STEP = 200
+"""Users that one cooperative step rates or ranks."""
 _MANY_NEAR = 16
 """Above this number of users with nearly equal but different priorities, sorting them at each read
 costs too much. The pool then ranks these users by constants."""
@@ -41,6 +44,58 @@ class PoolClock:
     def __init__(self, now: float) -> None:
         self.now = now
         """The present time in seconds."""
+        self._changed_at = -math.inf
+        """The latest time at which a parameter of a pool has changed, in seconds."""
+        self._unrated: dict[Pool[Any], None] = {}
+        """Pools with such a change since `rate_in_steps`, if rating them must not wait for a read.
+        """
+        self._unranked: dict[Pool[Any], None] = {}
+        """Pools with such a change since `rank_in_steps`."""
+
+    def note_change(self, pool: "Pool[Any]", *, remembers: bool) -> None:
+        """Record that a parameter of a pool changes now, which concerns all users of the pool.
+
+        Args:
+            pool: The pool.
+            remembers: Whether users must be rated before the next change at a later time.
+        """
+        self._changed_at = self.now
+        self._unranked[pool] = None
+        if remembers:
+            self._unrated[pool] = None
+
+    def forget(self, pool: "Pool[Any]") -> None:
+        """Forget a pool that has ended."""
+        self._unrated.pop(pool, None)
+        self._unranked.pop(pool, None)
+
+    def rate_in_steps(self) -> Cooperative[None]:
+        """Rate the users of pools of which a parameter has changed before the present time.
+
+        Each pool would otherwise do so in one step, before its next change. Generator for
+        cooperative steps; the pools must not be used until it is exhausted.
+        """
+        if not self._unrated or not self._changed_at < self.now:
+            return
+        unrated, self._unrated = self._unrated, {}
+        rated = 0
+        for pool in unrated:
+            yield from pool.finish_rating_in_steps()
+            rated += len(pool)
+            if rated > _USERS_A_STEP:
+                yield
+                rated = 0
+
+    def rank_in_steps(self) -> Cooperative[None]:
+        """Rank the users of large pools of which a parameter has changed.
+
+        Each pool would otherwise do so in one step, at its next read. Generator for cooperative
+        steps; the pools must not be used until it is exhausted.
+        """
+        unranked, self._unranked = self._unranked, {}
+        for pool in unranked:
+            if len(pool) > _USERS_A_STEP:
+                yield from pool.rank_in_steps()
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -92,6 +147,7 @@ class Pool(Generic[User]):
         clock: PoolClock | None = None,
     ) -> None:
         self._clock = PoolClock(now) if clock is None else clock
+        self._shares_clock = clock is not None
         now = self._clock.now
         self.policy = policy
         self._has_levels = policy.has_levels and not exact_ties
@@ -187,6 +243,15 @@ class Pool(Generic[User]):
         return self._clock.now - self._base > self._rebased_after
 
     @property
+    def _must_rate(self) -> bool:
+        """Whether users must be rated as of the last change of a parameter before a new change."""
+        return (
+            self._unrated
+            and self._accrued_at < self._clock.now
+            and (self._parameters.remembers or self._meter is not None)
+        )
+
+    @property
     def base(self) -> float:
         """The time at which the policy's phases begin, in seconds."""
         return self._base
@@ -202,18 +267,34 @@ class Pool(Generic[User]):
         Each change of a user or parameter begins with this call, because the clock may have been
         advanced by its owner. So must a change of the machines that a user's tasks may run on.
         """
-        if (
-            self._unrated
-            and self._accrued_at < self._clock.now
-            and (self._parameters.remembers or self._meter is not None)
-        ):
+        if self._must_rate:
             self._rate_if_needed()
+
+    def finish_rating_in_steps(self) -> Cooperative[None]:
+        """Generator form of `finish_rating`."""
+        if self._must_rate:
+            yield from self._rate_in_steps()
+
+    def rank_in_steps(self) -> Cooperative[None]:
+        """Rate and rank all users, if a parameter of the pool has changed.
+
+        The next read would do so in one step. Nothing is done for policies under which the time of
+        ranking could matter. Generator for cooperative steps; the pool must not be used until it is
+        exhausted.
+        """
+        if self._watch is None and (self._has_levels or self._rounds_keys):
+            yield from self._rate_in_steps()
+            yield from self._rank_in_steps()
 
     def set_capacity(self, capacity: Quantities) -> None:
         """Replace the resources that are shared, for example after agents were added."""
+        run_to_completion(self.set_capacity_in_steps(capacity))
+
+    def set_capacity_in_steps(self, capacity: Quantities) -> Cooperative[None]:
+        """Generator form of `set_capacity`. The pool must not be used until it is exhausted."""
         if capacity is not self._parameters.capacity and capacity != self._parameters.capacity:
+            yield from self._accrue_all_in_steps()
             self._record(Pool.set_capacity, capacity)
-            self._accrue_all()
             self._parameters.capacity = capacity
 
     def attach(self, meter: Meter) -> None:
@@ -335,10 +416,17 @@ class Pool(Generic[User]):
             used: Used resources by user, at most the user's allocation. None: users use all of
                 their allocations.
         """
+        run_to_completion(self.look_in_steps(used))
+
+    def look_in_steps(self, used: Mapping[User, Quantities] | None = None) -> Cooperative[None]:
+        """Generator form of `look`. The pool must not be used until the generator is exhausted."""
+        yield from self._rate_in_steps()
         self._rate_changed()
         elapsed, tau = self._clock.now - self._sampled_at, self._parameters.tau
         self._sampled_at = self._clock.now
-        for user, account in self._accounts.items():
+        for number, (user, account) in enumerate(self._accounts.items(), 1):
+            if not number % _USERS_A_STEP:
+                yield
             shares = account.shares
             if used is None:
                 in_use = {name: share for name, share in shares.items() if share}
@@ -366,10 +454,15 @@ class Pool(Generic[User]):
         Returns:
             True if entitlements may have changed.
         """
-        totals, counted = self._parameters.count_users(self._accounts)
+        return run_to_completion(self.count_users_in_steps(noticed))
+
+    def count_users_in_steps(self, noticed: float = 0.0) -> Cooperative[bool]:
+        """Generator form of `count_users`. The pool must not be used until it is exhausted."""
+        totals, counted = yield from self._parameters.count_users(self._accounts)
         self.has_claims = bool(counted)
         if noticed and not self._count_changes(counted, noticed):
             return False
+        yield from self._accrue_all_in_steps()
         self.set_counted(totals, counted)
         return True
 
@@ -1103,9 +1196,14 @@ class Pool(Generic[User]):
 
         The next read then recomputes all users' shares, over-use and priorities.
         """
+        if not (self._unrated and self._accrued_at == self._clock.now):
+            run_to_completion(self._accrue_all_in_steps())
+
+    def _accrue_all_in_steps(self) -> Cooperative[None]:
+        """Generator form of `_accrue_all`."""
         if self._unrated and self._accrued_at == self._clock.now:
             return
-        self.finish_rating()
+        yield from self.finish_rating_in_steps()
         for account in self._changed.values():
             self._parameters.rate(account)
         self._changed.clear()
@@ -1114,12 +1212,17 @@ class Pool(Generic[User]):
             or self._parameters.tau is not None
             or self._meter is not None
         ):
-            for user, account in self._accounts.items():
+            for number, (user, account) in enumerate(self._accounts.items(), 1):
                 self._meter_span(user, account)
                 account.settle(self._clock.now, self._parameters.tau)
+                if not number % _USERS_A_STEP:
+                    yield
         self._accrued_at = self._clock.now
         self._unrated = self._unranked = self._all_trajectories_new = True
         self._new_trajectories.clear()
+        if self._shares_clock:
+            remembers = self._parameters.remembers or self._meter is not None
+            self._clock.note_change(self, remembers=remembers)
 
     def _update_order(self) -> None:
         """Move the ranking to now, and rank the users whose allocation has changed."""
@@ -1144,9 +1247,16 @@ class Pool(Generic[User]):
     def _rate_if_needed(self) -> None:
         """Compute all users' shares and over-use, if a parameter of the pool has changed."""
         if self._unrated:
-            for user, account in self._accounts.items():
+            run_to_completion(self._rate_in_steps())
+
+    def _rate_in_steps(self) -> Cooperative[None]:
+        """Generator form of `_rate_if_needed`."""
+        if self._unrated:
+            for number, (user, account) in enumerate(self._accounts.items(), 1):
                 self._parameters.count_tasks(user, account)
                 self._parameters.rate(account)
+                if not number % _USERS_A_STEP:
+                    yield
             self._unrated = False
 
     def _rank_if_needed(self) -> None:
@@ -1154,6 +1264,11 @@ class Pool(Generic[User]):
 
         The users' shares and over-use must have been computed.
         """
+        if self._unranked:
+            run_to_completion(self._rank_in_steps())
+
+    def _rank_in_steps(self) -> Cooperative[None]:
+        """Generator form of `_rank_if_needed`."""
         if not self._unranked:
             return
         for account in self._changed.values():
@@ -1163,13 +1278,14 @@ class Pool(Generic[User]):
         self._events += self._ranking.events
         # Few users will have moved, so the earlier order sorts fast. A watch counts all work.
         earlier_order = dict.fromkeys(self._ranking if self._watch is None else ())
-        self._ranking = self._new_ranking(phase)
-        self._ranking.fill(
-            (user, self._attribute(accounts[user], phase))
-            for user in (earlier_order | dict.fromkeys(accounts))
-            if user in accounts and accounts[user].active
-        )
-        self._unranked = False
+        ranking, elements = self._new_ranking(phase), list[tuple[User, Any]]()
+        for number, user in enumerate(earlier_order | dict.fromkeys(accounts), 1):
+            if user in accounts and accounts[user].active:
+                elements.append((user, self._attribute(accounts[user], phase)))
+            if not number % _USERS_A_STEP:
+                yield
+        yield from ranking.fill_in_steps(elements)
+        self._ranking, self._unranked = ranking, False
 
     def _new_ranking(self, phase: float) -> Ranking[Any, Any]:
         """Return an empty ranking that begins at a phase.

@@ -10,6 +10,7 @@ from fractions import Fraction
 from typing import Generic, TypeVar
 
 from allocator.compilation import mypyc_attr
+from allocator.cooperative import Cooperative
 from allocator.fairness.account import ANY, Account
 from allocator.fairness.counting import CountedUser, counted_weight
 from allocator.fairness.machines import Machines
@@ -104,10 +105,11 @@ class PoolParameters(Generic[User]):
 
     def count_users(
         self, accounts: Mapping[User, Account]
-    ) -> tuple[dict[str, float], dict[User, dict[str, float]]]:
+    ) -> Cooperative[tuple[dict[str, float], dict[User, dict[str, float]]]]:
         """Compute the weight with which each user counts in n, from its use of each resource.
 
-        n is the total weight of the pool's users. `counted_weight` explains the computation.
+        n is the total weight of the pool's users. `counted_weight` explains the computation. Each
+        resource takes one cooperative step.
 
         Args:
             accounts: Accounts of all users, with the use that `Pool.look` has sampled.
@@ -139,6 +141,7 @@ class PoolParameters(Generic[User]):
             for (claimant, *_), user in zip(claimants, users, strict=True):
                 if weight := user.weight_of(total, times):
                     counted[claimant][name] = weight
+            yield
         by_use = sorted(totals, key=lambda name: -used[name])
         return {name: totals[name] for name in by_use}, counted
 

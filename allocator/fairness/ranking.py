@@ -10,6 +10,7 @@ from sortedcontainers import SortedList
 from typing_extensions import override
 
 from allocator.compilation import mypyc_attr
+from allocator.cooperative import Cooperative
 from allocator.fairness.live_tree import Crossing, LiveTree, Priorities
 
 Id = TypeVar("Id", bound=Hashable)
@@ -45,6 +46,14 @@ class Ranking(ABC, Generic[Id, K]):
         """
         for element, attribute in elements:
             self.insert(element, attribute)
+
+    def fill_in_steps(self, elements: Iterable[tuple[Id, K]]) -> Cooperative[None]:
+        """Do the same as `fill`, in cooperative steps if the ranking needs any.
+
+        The ranking must not be used until the generator is exhausted.
+        """
+        self.fill(elements)
+        yield
 
     @abstractmethod
     def __iter__(self) -> Iterator[Id]:
@@ -143,6 +152,10 @@ class LiveRanking(Ranking[Id, K]):
     @override
     def fill(self, elements: Iterable[tuple[Id, K]]) -> None:
         self.tree.fill(elements)
+
+    @override
+    def fill_in_steps(self, elements: Iterable[tuple[Id, K]]) -> Cooperative[None]:
+        return self.tree.fill_in_steps(elements)
 
     @override
     def delete(self, element: Id) -> None:

@@ -7,6 +7,7 @@ from copy import copy
 from typing import Any, Generic
 
 from allocator.compilation import mypyc_attr
+from allocator.cooperative import Cooperative, run_to_completion
 from allocator.fairness.framework_sorter import FrameworkSorter
 from allocator.fairness.largest import Largest
 from allocator.fairness.machines import Machines
@@ -18,6 +19,8 @@ from allocator.users.user import Client, User, UserTask
 
 LOOK = 5.0
 """Seconds between two samples of the users' use, from which counted weights are computed."""
+_USERS_A_STEP = 200
+"""Users of small pools that one cooperative step moves to a new capacity."""
 _THRESHOLD = 0.01
 """If a sample changes the total counted weight of a pool by a smaller fraction, the pool keeps
 its counted weights."""
@@ -89,9 +92,11 @@ class UserPools(Generic[Client]):
 
     def end(self, user: User[Client]) -> None:
         """Remove the pool of a user's sub-users, which must be empty but for the virtual leaf."""
-        del self._by_base[self._sub_pools.pop(user)]
+        pool = self._sub_pools.pop(user)
+        del self._by_base[pool]
         self._sampled.pop(user, None)
         self._outdated.pop(user, None)
+        self._clock.forget(pool)
         user.sub_pool = None
         self.machines.restrict(user.leaf, None)
 
@@ -136,9 +141,9 @@ class UserPools(Generic[Client]):
         O(sub-users of users whose entitlement has changed).
         """
         if self._recount_due:
-            self._update(self._sub_pools, 0.0)
+            run_to_completion(self._update(self._sub_pools, 0.0))
         elif self._outdated:
-            self._update(self._outdated)
+            run_to_completion(self._update(self._outdated))
 
     def mark_recount(self) -> None:
         """Mark the weights that count in entitlements as outdated.
@@ -158,11 +163,11 @@ class UserPools(Generic[Client]):
 
     def look(
         self, used: Mapping[str, Quantities] | None, parents: Iterable[User[Client]] = ()
-    ) -> None:
+    ) -> Cooperative[None]:
         """Sample the resources that users use, and update their counted weights.
 
         A counted weight is the part of a user's weight that counts in entitlements. Costs O(users
-        of pools in which a user uses or has used resources).
+        of pools in which a user uses or has used resources). Generator for cooperative steps.
 
         Args:
             used: Used resources by user and virtual leaf; None: allocations count as used.
@@ -172,13 +177,16 @@ class UserPools(Generic[Client]):
         everywhere = used is None or self._recount_due
         due = dict.fromkeys(self._sub_pools if everywhere else (*self._sampled, *parents))
         for user in due:
-            self._sub_pools[user].look(used)
-        self._update(due, 0.0 if self._recount_due else _THRESHOLD)
+            yield from self._sub_pools[user].look_in_steps(used)
+        yield from self._update(due, 0.0 if self._recount_due else _THRESHOLD)
 
-    def _update(self, users: Iterable[User[Client]], threshold: float | None = None) -> None:
+    def _update(
+        self, users: Iterable[User[Client]], threshold: float | None = None
+    ) -> Cooperative[None]:
         """Update outdated entitlements, and the counted weights of the sub-users of some users.
 
         Pools of ancestors come first, because they determine the entitlements of lower pools.
+        Generator for cooperative steps.
 
         Args:
             users: Users with sub-users, whose counted weights are updated.
@@ -203,7 +211,7 @@ class UserPools(Generic[Client]):
             if user is not self.root:
                 concerns_lower |= self._set_part(user, pool)
             if threshold is not None and user in counting:
-                concerns_lower |= pool.count_users(threshold)
+                concerns_lower |= yield from pool.count_users_in_steps(threshold)
                 if pool.has_claims:
                     self._sampled[user] = None
                 else:
@@ -234,13 +242,29 @@ class UserPools(Generic[Client]):
             oldest.rebase()
             self._by_base.move_to_end(oldest)
 
-    def set_capacity(self, capacity: Quantities) -> None:
-        """Set the total resources of all machines, of which shares are fractions."""
+    def rate_in_steps(self) -> Cooperative[None]:
+        """Rate users after a change that concerns all users of a pool; see `PoolClock`."""
+        return self._clock.rate_in_steps()
+
+    def rank_in_steps(self) -> Cooperative[None]:
+        """Rank users after a change that concerns all users of a pool; see `PoolClock`."""
+        return self._clock.rank_in_steps()
+
+    def set_capacity(self, capacity: Quantities) -> Cooperative[None]:
+        """Set the total resources of all machines, of which shares are fractions.
+
+        Generator for cooperative steps. Users must not be used until it is exhausted.
+        """
         self.count_capacity()
         self._all_outdated |= capacity.keys() != self._capacity.keys()
         self._capacity = capacity
+        users = 0
         for pool in self:
-            pool.set_capacity(capacity)
+            yield from pool.set_capacity_in_steps(capacity)
+            users += len(pool)
+            if users > _USERS_A_STEP:
+                yield
+                users = 0
 
     def set_charging(self, *, charging: bool) -> None:
         """Set whether over-use increases commitments; existing commitments decay in any case.

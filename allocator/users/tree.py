@@ -151,9 +151,28 @@ class UserTree(Generic[Client]):
             self.update_entitlements()
         self._pools.advance(now)
 
+    def advance_in_steps(self, now: float) -> Cooperative[None]:
+        """Advance the time as `advance` does, then rate users in cooperative steps.
+
+        The first change after a new capacity, for example, requires new shares of all users.
+        """
+        self.advance(now)
+        return self._pools.rate_in_steps()
+
+    def rank_in_steps(self) -> Cooperative[None]:
+        """Rank users in cooperative steps, if a change concerns all users of a large pool.
+
+        The next read of the order would otherwise rank them in one step.
+        """
+        return self._pools.rank_in_steps()
+
     def set_capacity(self, capacity: Quantities) -> None:
         """Set the total resources of all machines, of which shares are fractions."""
-        self._pools.set_capacity(capacity)
+        run_to_completion(self.set_capacity_in_steps(capacity))
+
+    def set_capacity_in_steps(self, capacity: Quantities) -> Cooperative[None]:
+        """Generator form of `set_capacity`. Users must not be used until it is exhausted."""
+        return self._pools.set_capacity(capacity)
 
     def set_charging(self, *, charging: bool) -> None:
         """Set whether over-use increases commitments; existing commitments decay in any case."""
@@ -572,7 +591,14 @@ class UserTree(Generic[Client]):
         Args:
             used: Used resources by user and virtual leaf; None: allocations count as used.
         """
-        self._pools.look(used, filter(None, map(self._parent, used or ())))
+        run_to_completion(self.look_in_steps(used))
+
+    def look_in_steps(self, used: Mapping[str, Quantities] | None) -> Cooperative[None]:
+        """Generator form of `look`.
+
+        Users must not be read or changed until the generator is exhausted.
+        """
+        return self._pools.look(used, filter(None, map(self._parent, used or ())))
 
     def set_busy(self, names: Iterable[str]) -> None:
         """Replace the users that are not idle although they have no clients.

@@ -6,6 +6,7 @@ names the objects whose number grows: roles, frameworks or agents.
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from random import Random
 from typing import TypeAlias
 
 import pytest
@@ -24,6 +25,7 @@ from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
 from allocator.contract import operator_pb2 as operator
 from allocator.fairness import policies
+from allocator.fairness import pool as pool_module
 from allocator.users.memory import Boost
 from allocator.users.pools import LOOK
 from allocator.users.settings import UserSettings
@@ -799,6 +801,66 @@ def test_allocations_on_many_agents_are_counted_and_ended_in_many_short_steps() 
         costs = costs_of_steps(made, event)
         assert len(costs) >= 400 // 50
         assert max(costs) * 2 < sum(costs)
+
+
+def with_counted_use(policy: str) -> MasterSide:
+    """Return an empty cluster whose users count by their use, which the master reports."""
+    made = MasterSide(policy, POLICIES[policy])
+    made.settings = replace(made.settings, counts_for=4.0)
+    made.options.tells_running = True
+    made.engine = Engine(made.settings)
+    return made
+
+
+@pytest.mark.parametrize("policy", ["drf", "sdrf"])
+def test_changes_that_concern_all_users_take_many_short_steps(policy: str) -> None:
+    users, made = 1000, with_counted_use(policy)
+    message = contract.Snapshot(time_ns=START_NS)
+    for n in range(users):
+        used = {f"f{n}": resources("cpus:1;mem:1", f"r{n}")}
+        message.agents.append(running(f"s{n}", "cpus:1;mem:1", used))
+        call = contract.AddFramework(framework_id=f"f{n}", info=said(f"f{n}", [f"r{n}"]))
+        message.frameworks.append(call)
+        call.active = not n % 2
+    made.restore(message)
+    made.tick(LOOK)
+    end = contract.RecoverResources(framework_id="f1", agent_id="s1", is_allocated=True)
+    end.resources.extend(resources("cpus:1;mem:1", "r1"))
+    for event in (
+        contract.Event(tick=contract.Tick()),
+        contract.Event(recover_resources=end),
+        contract.Event(add_agent=running("full", "cpus:1", {"f0": resources("cpus:1", "r0")})),
+        contract.Event(add_agent=agent_call("free", "cpus:1")),
+        contract.Event(remove_agent=contract.RemoveAgent(agent_id="full")),
+    ):
+        made.wait(LOOK)
+        costs = costs_of_steps(made, event)
+        assert max(costs) < 20 * users, "a user costs more calls in all"
+        assert sum(costs) < users or max(costs) * 4 < sum(costs)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_decisions_do_not_depend_on_the_number_of_users_in_a_step(
+    policy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With few users in a step, users are ranked before a cycle, else at the first read."""
+    offers = list[list[Offered]]()
+    for a_step in (1, 3, 1000):
+        monkeypatch.setattr(pool_module, "_USERS_A_STEP", a_step)
+        lot, made = Random(policy), with_counted_use(policy)
+        made.restore(snapshot([*flat(6), *below(6)], 0))
+        made.sequence, received = 0, list[Offered]()
+        for number in range(80):
+            made.wait(lot.choice([0.0, 0.3, 7.0]))
+            received += made.send(agent_call(f"s{number}", f"cpus:{lot.randrange(1, 4)};mem:64"))
+            for offer in lot.sample(received, min(len(received), 3)):
+                received.remove(offer)
+                received += made.recover(offer)
+            if lot.random() < 0.3:
+                received += made.tick(lot.choice([1.0, LOOK]))
+        offers.append(received)
+    assert offers[0] == offers[1] == offers[2]
+    assert len(offers[0]) > 50
 
 
 def lines_of_labels(labels: dict[str, str]) -> int:

@@ -3,6 +3,7 @@
 import doctest
 import random
 from collections.abc import Iterator
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -179,15 +180,21 @@ def test_straight_lines_are_in_order_after_every_action(
         tree._check()
 
 
-@given(st.lists(st.tuples(st.integers(0, 5), st.integers(-3, 3)), max_size=20), st.randoms())
+@given(
+    st.lists(st.tuples(st.integers(0, 5), st.integers(-3, 3)), max_size=20),
+    st.randoms(),
+    st.sampled_from([1, 2, 3, 256]),
+)
 def test_filling_a_tree_equals_inserting_all_elements(
-    pairs: list[tuple[int, int]], rng: random.Random
+    pairs: list[tuple[int, int]], rng: random.Random, sorted_a_step: int
 ) -> None:
     one_by_one = lines(*pairs)
     elements = [(i, PriorityLine(value, slope)) for i, (value, slope) in enumerate(pairs)]
-    rng.shuffle(elements)
+    if rng.random() < 0.5:
+        rng.shuffle(elements)
     filled: Tree = LiveTree(StraightLines(), now=0)
-    filled.fill(elements)
+    with mock.patch.object(live_tree, "_SORTED_A_STEP", sorted_a_step):
+        filled.fill(elements)
     for now in range(1, 9):
         filled._check()
         assert list(filled) == list(one_by_one)

@@ -16,7 +16,7 @@ from allocator.cluster.quota import Quotas
 from allocator.cluster.resources import NOTHING, Resources
 from allocator.cluster.users import UserTask
 from allocator.contract import mesos_pb2 as mesos
-from allocator.cooperative import Cooperative
+from allocator.cooperative import Cooperative, run_to_completion
 from allocator.fairness.quantities import Quantities
 from allocator.users.tree import NO_REPEATS, Repeats
 
@@ -118,7 +118,7 @@ class Ledger:
         self.quotas.note_total(NOTHING, agent.total)
         self.floor.put(agent.total.scalars)
         self.floor.put_names(agent.total.quantities)
-        self._set_capacity(self._capacity + agent.total.scalars)
+        yield from self._set_capacity(self._capacity + agent.total.scalars)
         self.add_used(agent, used)
 
     def set_exclusions(self, agent: str, clients: Collection[Client]) -> Cooperative[bool]:
@@ -175,11 +175,14 @@ class Ledger:
         """
         if (yield from self.placements.put_agent(agent.id, Host.of(info))):
             self.clients.users.put_machine(agent.id, total.scalars)
-        self.set_total(agent, total)
+        yield from self.set_total(agent, total)
         agent.update(info, capabilities, total)
 
-    def set_total(self, agent: Agent, total: Resources) -> None:
-        """Change an agent's total, which may become less than the resources allocated on it."""
+    def set_total(self, agent: Agent, total: Resources) -> Cooperative[None]:
+        """Change an agent's total, which may become less than the resources allocated on it.
+
+        Generator for cooperative steps.
+        """
         if total == agent.total:
             return
         self.quotas.note_total(agent.total, total)
@@ -189,7 +192,7 @@ class Ledger:
             self.clients.users.put_machine(agent.id, total.scalars)
             self.floor.put(total.scalars)
             self.floor.discard(agent.total.scalars)
-        self._set_capacity(self._capacity - agent.total.scalars + total.scalars)
+        yield from self._set_capacity(self._capacity - agent.total.scalars + total.scalars)
         agent.update(agent.info, agent.capabilities, total)
 
     def remove_agent(self, agent: Agent) -> Cooperative[None]:
@@ -204,7 +207,7 @@ class Ledger:
         self.quotas.note_total(agent.total, NOTHING)
         self.floor.discard(agent.total.scalars)
         self.floor.discard_names(agent.total.quantities)
-        self._set_capacity(self._capacity - agent.total.scalars)
+        yield from self._set_capacity(self._capacity - agent.total.scalars)
 
     def add_framework(
         self, framework: Framework, excluded: Mapping[str, Iterable[str]]
@@ -456,17 +459,18 @@ class Ledger:
     def set_failover(self, failover: FailoverRecovery | None) -> None:
         """Set the failover recovery whose late agents count in the capacity; None ends it."""
         self._recovery = failover
-        self._set_capacity(self._capacity)
+        run_to_completion(self._set_capacity(self._capacity))
 
-    def _set_capacity(self, capacity: Quantities) -> None:
+    def _set_capacity(self, capacity: Quantities) -> Cooperative[None]:
         """Set the total resources of all known agents, and update the capacity for fair shares.
 
         During a failover recovery, the capacity for fair shares is larger, because agents that are
-        not back yet count, too (`FailoverRecovery.share_capacity`).
+        not back yet count, too (`FailoverRecovery.share_capacity`). Generator for cooperative
+        steps.
         """
         self._capacity = capacity
         if self._adding_agents:
             return
         if self._recovery is not None:
             capacity = self._recovery.share_capacity(capacity, len(self.agents))
-        self.clients.users.set_capacity(capacity)
+        yield from self.clients.users.set_capacity_in_steps(capacity)

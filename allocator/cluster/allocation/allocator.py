@@ -53,15 +53,23 @@ class Allocator:
         self._holds = cluster.holds
         self._index = ClientIndex(cluster.ledger, cluster.filters)
 
-    def run(self, agents: Sequence[Agent], answer: Answer) -> InParts[contract.Decisions, int]:
+    def open_agents(self, agents: Sequence[Agent]) -> Cooperative[list[Agent]]:
+        """Return the agents, in the given order, that have free resources and are not withheld."""
+        open_agents: list[Agent] = []
+        for first in range(0, len(agents), _AGENTS_A_STEP):
+            batch = agents[first : first + _AGENTS_A_STEP]
+            open_agents += [agent for agent in batch if self._is_open(agent)]
+            if first:
+                yield
+        return open_agents
+
+    def run(self, open_agents: list[Agent], answer: Answer) -> InParts[contract.Decisions, int]:
         """Run one allocation cycle, and return the number of offers made.
 
         Args:
-            agents: The allocation candidates, in the order to visit.
+            open_agents: The result of the method `open_agents`: at least one agent.
             answer: Receives the offers. If the answer is cut, the method yields each slice.
         """
-        if not agents or not (open_agents := (yield from self._open_agents(agents))):
-            return 0
         index = self._index
         yield from index.update_in_steps()
         limit = OutstandingOfferLimit(self._cluster, index)
@@ -239,16 +247,6 @@ class Allocator:
             }
             return allowed & sum(index.by_framework.get(name, 0) for name in ended)
         return allowed
-
-    def _open_agents(self, agents: Sequence[Agent]) -> Cooperative[list[Agent]]:
-        """Return the agents, in the given order, that have free resources and are not withheld."""
-        open_agents: list[Agent] = []
-        for first in range(0, len(agents), _AGENTS_A_STEP):
-            batch = agents[first : first + _AGENTS_A_STEP]
-            open_agents += [agent for agent in batch if self._is_open(agent)]
-            if first:
-                yield
-        return open_agents
 
     def _is_open(self, agent: Agent) -> bool:
         return self._cluster.withheld(agent) is None and bool(agent.available)

@@ -121,20 +121,21 @@ def update(cluster: Cluster, call: contract.UpdateAgent) -> Callable[[], Coopera
 
 def add_resource_provider(
     cluster: Cluster, call: contract.AddResourceProvider
-) -> Callable[[], None]:
+) -> Callable[[], Cooperative[None]]:
     """Return a function that adds a resource provider's resources to an agent.
 
-    The call also says which of these resources are allocated already.
+    The call also says which of these resources are allocated already. The function returns a
+    generator for cooperative steps, because a new capacity concerns all users.
     """
     agent = cluster.agent(call.agent_id)
     parser = ResourceParser(cluster.limits)
     total = agent.total + parser.total(call.total)
     used = _read_allocations(parser, call.used)
 
-    def change() -> None:
+    def change() -> Cooperative[None]:
         if parser.flaw is not None:
             cluster.quarantine.put("agent", agent.id, "resources", parser.flaw)
-        cluster.ledger.set_total(agent, total)
+        yield from cluster.ledger.set_total(agent, total)
         cluster.ledger.add_used(agent, used)
         _note_task_runs(cluster, agent, used)
         if cluster.reports_used:

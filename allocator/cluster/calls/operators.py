@@ -29,7 +29,7 @@ def tick(cluster: Cluster, _: contract.Tick) -> Callable[[], Cooperative[None]]:
         users = cluster.ledger.clients.users
         yield from users.forget_idle_in_steps()
         if users.look_is_due:
-            update_usage(cluster)
+            yield from update_usage(cluster)
         cluster.candidates.schedule_all()
 
     return change

@@ -19,6 +19,7 @@ from allocator.cluster.offers.operations import (
 from allocator.cluster.resources import Resources
 from allocator.cluster.state import Cluster
 from allocator.contract import allocator_pb2 as contract
+from allocator.cooperative import Cooperative
 
 
 def recover(cluster: Cluster, call: contract.RecoverResources) -> Callable[[], None]:
@@ -97,11 +98,14 @@ def reject(cluster: Cluster, call: contract.RejectOffer) -> Callable[[], None]:
     return change
 
 
-def update_allocation(cluster: Cluster, call: contract.UpdateAllocation) -> Callable[[], None]:
+def update_allocation(
+    cluster: Cluster, call: contract.UpdateAllocation
+) -> Callable[[], Cooperative[None] | None]:
     """Return a function that applies a framework's operations to the resources offered to it.
 
     A conversion that consumes nothing adds copies of a shared volume. The agent's total does not
-    grow by these copies. See Mesos semantics, §4.1.
+    grow by these copies. See Mesos semantics, §4.1. The function returns a generator for
+    cooperative steps, because a new capacity concerns all users.
 
     Raises:
         InvalidEvent: The framework does not hold the resources, or a conversion does not apply.
@@ -126,9 +130,9 @@ def update_allocation(cluster: Cluster, call: contract.UpdateAllocation) -> Call
         if step.consumed and step.converted and step.consumed.scalars != step.converted.scalars:
             raise InvalidEvent(f"{step.consumed!r} cannot become {step.converted!r}")
 
-    def change() -> None:
+    def change() -> Cooperative[None]:
         _put_flaw(cluster, call.framework_id, None)
-        cluster.ledger.set_total(agent, total)
+        yield from cluster.ledger.set_total(agent, total)
         cluster.ledger.convert(agent, call.framework_id, role, held - offered + remaining)
         if cluster.ledger.assumed_usage is not None:
             cluster.ledger.assumed_usage.answered(agent, Client(role, call.framework_id))
@@ -137,11 +141,13 @@ def update_allocation(cluster: Cluster, call: contract.UpdateAllocation) -> Call
     return change
 
 
-def update_available(cluster: Cluster, call: contract.UpdateAvailable) -> Callable[[], None]:
+def update_available(
+    cluster: Cluster, call: contract.UpdateAvailable
+) -> Callable[[], Cooperative[None]]:
     """Return a function that applies an operator's operations to an agent's available resources.
 
     If the operations do not apply, the function only sends a reply with an error. See Mesos
-    semantics, §4.2.
+    semantics, §4.2. The function returns a generator, like that of `update_allocation`.
     """
     agent = cluster.agent(call.agent_id)
     total: Resources | None = None
@@ -154,10 +160,10 @@ def update_available(cluster: Cluster, call: contract.UpdateAvailable) -> Callab
     except (OperationError, InvalidEvent) as error:
         reply.error = f"agent {agent.id}: {error}"
 
-    def change() -> None:
+    def change() -> Cooperative[None]:
         cluster.replies.append(reply)
         if total is not None:
-            cluster.ledger.set_total(agent, total)
+            yield from cluster.ledger.set_total(agent, total)
             cluster.candidates.mark_changed(agent.id)
 
     return change

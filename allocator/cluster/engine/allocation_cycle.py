@@ -39,11 +39,13 @@ class AllocationCycle:
         before: Sequence[Callable[[], None]],
         after: Sequence[Callable[[Sequence[contract.Decisions]], None]],
     ) -> None:
-        """Replace the callbacks that are called before and after each cycle.
+        """Replace the callbacks that are called before and after each cycle with open agents.
+
+        An agent is open if it has free resources and is not withheld.
 
         Args:
-            before: Called before each cycle.
-            after: Called after each cycle with the cycle's decisions, in one or more messages.
+            before: Called before such a cycle.
+            after: Called after such a cycle with its decisions, in one or more messages.
         """
         self._before, self._after = before, after
 
@@ -77,10 +79,14 @@ class AllocationCycle:
             )
         examined, due = cluster.candidates.take()
         agents = [cluster.ledger.agents[name] for name in examined]
-        for before in self._before:
-            before()
         self._random.shuffle(agents)  # so that no agent is always used first
-        offers = yield from self._allocator.run(agents, answer)
+        open_agents = yield from self._allocator.open_agents(agents)
+        offers = 0
+        if open_agents:
+            yield from cluster.ledger.clients.users.rank_in_steps()
+            for before in self._before:
+                before()
+            offers = yield from self._allocator.run(open_agents, answer)
         if due is None and cluster.holds.enabled:
             self._allocator.hold_back()
         inverse_offers = self._inverse_offers(due)
@@ -90,7 +96,7 @@ class AllocationCycle:
         statistics.candidates += len(agents)
         statistics.offers += offers
         statistics.inverse_offers += sum(len(message.inverse_offers) for message in inverse_offers)
-        for after in self._after:
+        for after in self._after if open_agents else ():
             after(answer.parts)
 
     def _inverse_offers(self, due: list[str] | None) -> list[contract.InverseOffers]:

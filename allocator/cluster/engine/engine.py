@@ -60,10 +60,13 @@ class Watcher(Protocol):
     """Observes allocation cycles, for example to record them; must not change the engine."""
 
     def before_run(self, engine: "Engine") -> None:
-        """Called before each cycle, while the engine shows the cycle's initial sorter order."""
+        """Called before each cycle in which an agent can be offered.
+
+        The engine shows the cycle's initial sorter order then.
+        """
 
     def after_run(self, engine: "Engine", decisions: Sequence[contract.Decisions]) -> None:
-        """Called after each cycle with the decided offers and inverse offers.
+        """Called after each such cycle with the decided offers and inverse offers.
 
         Several messages are the slices of one answer.
         """
@@ -181,7 +184,7 @@ class Engine(View):
         users = cluster.ledger.clients.users
         yield from users.inherit_in_steps(known)
         if users.look_is_due:
-            update_usage(cluster)
+            yield from update_usage(cluster)
         users.update_entitlements()
         same_master = snapshot.leading_since_ns == self._leading_since_ns
         if same_master and snapshot.sequence == self._seen:
@@ -402,7 +405,7 @@ class Engine(View):
         try:
             if self._before_change is not None:
                 self._before_change(self.now)
-            users.advance(cluster.now_ns / _NANOSECONDS)
+            yield from users.advance_in_steps(cluster.now_ns / _NANOSECONDS)
             steps = change()
             if steps is not None:
                 yield from steps

@@ -15,23 +15,30 @@ from allocator.cluster.agents.shared_volumes import Volume, sizes
 from allocator.cluster.agents.used_resources import LeastUse
 from allocator.cluster.frameworks.framework import Client
 from allocator.cluster.state import Cluster
+from allocator.cooperative import Cooperative
 from allocator.fairness.quantities import Quantities
 
+_CLIENTS_A_STEP = 200
+"""Clients whose use one cooperative step adds up."""
 
-def update_usage(cluster: Cluster) -> None:
+
+def update_usage(cluster: Cluster) -> Cooperative[None]:
     """Sample the resources that users use now, and update their counted weights.
 
-    A counted weight is the part of a user's weight that counts in entitlements.
+    A counted weight is the part of a user's weight that counts in entitlements. Generator for
+    cooperative steps.
 
     Costs O(clients with used resources) if the master reports usage, otherwise O(clients).
     """
-    cluster.ledger.clients.users.look(_used(cluster))
+    used = yield from _used(cluster)
+    yield from cluster.ledger.clients.users.look_in_steps(used)
 
 
-def _used(cluster: Cluster) -> dict[str, Quantities]:
+def _used(cluster: Cluster) -> Cooperative[dict[str, Quantities]]:
     """Return used resources by user and virtual leaf; if usage is unknown, allocated resources.
 
-    The result has only resources used all the time since the last sample.
+    The result has only resources used all the time since the last sample. Generator for cooperative
+    steps.
     """
     ledger = cluster.ledger
     reported = cluster.reports_used or ledger.assumed_usage is not None
@@ -39,7 +46,9 @@ def _used(cluster: Cluster) -> dict[str, Quantities]:
     sharing: dict[tuple[int, Volume], dict[str, None]] = {}
     """pool and volume → users that use the volume"""
     least, volumes = _least_use(cluster, reported=reported)
-    for client, own in least.items():
+    for number, (client, own) in enumerate(least.items(), 1):
+        if not number % _CLIENTS_A_STEP:
+            yield
         shared = volumes.get(client, ())
         for pool, name in ledger.clients.node(client).memberships():
             used[name] = used.get(name, Quantities()) + own
