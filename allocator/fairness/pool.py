@@ -69,18 +69,21 @@ class PoolClock:
         self._unrated.pop(pool, None)
         self._unranked.pop(pool, None)
 
-    def rate_in_steps(self) -> Cooperative[None]:
-        """Rate the users of pools of which a parameter has changed before the present time.
+    def rate_in_steps(self, now: float) -> Cooperative[None]:
+        """Rate the users of pools of which a parameter has changed before a time.
 
         Each pool would otherwise do so in one step, before its next change. Generator for
         cooperative steps; the pools must not be used until it is exhausted.
+
+        Args:
+            now: The time in seconds of the next change, not before the present time.
         """
-        if not self._unrated or not self._changed_at < self.now:
+        if not self._unrated or not self._changed_at < now:
             return
         unrated, self._unrated = self._unrated, {}
         rated = 0
         for pool in unrated:
-            yield from pool.finish_rating_in_steps()
+            yield from pool.rate_in_steps()
             rated += len(pool)
             if rated > _USERS_A_STEP:
                 yield
@@ -270,11 +273,6 @@ class Pool(Generic[User]):
         if self._must_rate:
             self._rate_if_needed()
 
-    def finish_rating_in_steps(self) -> Cooperative[None]:
-        """Generator form of `finish_rating`."""
-        if self._must_rate:
-            yield from self._rate_in_steps()
-
     def rank_in_steps(self) -> Cooperative[None]:
         """Rate and rank all users, if a parameter of the pool has changed.
 
@@ -283,7 +281,7 @@ class Pool(Generic[User]):
         exhausted.
         """
         if self._watch is None and (self._has_levels or self._rounds_keys):
-            yield from self._rate_in_steps()
+            yield from self.rate_in_steps()
             yield from self._rank_in_steps()
 
     def set_capacity(self, capacity: Quantities) -> None:
@@ -420,7 +418,7 @@ class Pool(Generic[User]):
 
     def look_in_steps(self, used: Mapping[User, Quantities] | None = None) -> Cooperative[None]:
         """Generator form of `look`. The pool must not be used until the generator is exhausted."""
-        yield from self._rate_in_steps()
+        yield from self.rate_in_steps()
         self._rate_changed()
         elapsed, tau = self._clock.now - self._sampled_at, self._parameters.tau
         self._sampled_at = self._clock.now
@@ -1203,7 +1201,8 @@ class Pool(Generic[User]):
         """Generator form of `_accrue_all`."""
         if self._unrated and self._accrued_at == self._clock.now:
             return
-        yield from self.finish_rating_in_steps()
+        if self._must_rate:
+            yield from self.rate_in_steps()
         for account in self._changed.values():
             self._parameters.rate(account)
         self._changed.clear()
@@ -1247,10 +1246,13 @@ class Pool(Generic[User]):
     def _rate_if_needed(self) -> None:
         """Compute all users' shares and over-use, if a parameter of the pool has changed."""
         if self._unrated:
-            run_to_completion(self._rate_in_steps())
+            run_to_completion(self.rate_in_steps())
 
-    def _rate_in_steps(self) -> Cooperative[None]:
-        """Generator form of `_rate_if_needed`."""
+    def rate_in_steps(self) -> Cooperative[None]:
+        """Compute all users' shares and over-use, if a parameter of the pool has changed.
+
+        Generator for cooperative steps. The pool must not be used until it is exhausted.
+        """
         if self._unrated:
             for number, (user, account) in enumerate(self._accounts.items(), 1):
                 self._parameters.count_tasks(user, account)

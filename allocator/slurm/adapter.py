@@ -217,8 +217,8 @@ class SlurmAdapter(SchedulerAdapter):
         )
 
     @override
-    def changes(self) -> MemoryChanges:
-        return self._state.settled.tree.changes()
+    def changes_in_steps(self) -> Cooperative[MemoryChanges]:
+        return self._state.settled.tree.changes_in_steps()
 
     @override
     def close_accounts(self) -> Cooperative[dict[str, AccountCheckpoint]]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from allocator.contract import operator_pb2 as operator
-from allocator.cooperative import Cooperative
+from allocator.cooperative import Cooperative, run_to_completion
 from allocator.fairness.metering import AccountCheckpoint, UsageAccumulator
 from allocator.fairness.pool import Pool
 from allocator.fairness.quantities import Quantities
@@ -221,9 +221,13 @@ class SchedulerAdapter(UserView):
     def could_be_served(self, user: str) -> bool:
         """Return whether at least one machine could serve a user, now or after tasks end."""
 
-    @abstractmethod
     def changes(self) -> MemoryChanges:
         """Return what has changed in the memory since the last call, for the store."""
+        return run_to_completion(self.changes_in_steps())
+
+    @abstractmethod
+    def changes_in_steps(self) -> Cooperative[MemoryChanges]:
+        """Generator form of `changes`. The adapter must not change until it is exhausted."""
 
     @abstractmethod
     def close_accounts(self) -> Cooperative[dict[str, AccountCheckpoint]]:

@@ -155,6 +155,8 @@ def _bounded(commitments: Mapping[str, float]) -> dict[str, float]:
     return {name: min(commitment, LARGEST_COMMITMENT) for name, commitment in commitments.items()}
 
 
+_USERS_A_STEP = 200
+"""Users whose trajectories one cooperative step exports."""
 _MOST_REMOVED = 10_000
 """Number of removed users above which the next export contains all users. While a store is away,
 the names of removed users would otherwise fill the memory."""
@@ -232,23 +234,25 @@ class MemoryExport:
                 )
         return Memory(time=self._pools.now, tau=self._pools.tau, users=users)
 
-    def changes(self) -> MemoryChanges:
+    def changes(self) -> Cooperative[MemoryChanges]:
         """Return the users whose trajectory, weight or boost has changed since the last call.
 
         A trajectory describes a user's commitments as functions of time. Only weights and boosts
         set by operators are considered.
 
         The first call returns all users, and so does a call after `mark_all_changed`. Costs
-        O(resources) for each returned user, and O(1) for each removed user.
+        O(resources) for each returned user, and O(1) for each removed user. Generator for
+        cooperative steps. Users must not change until it is exhausted.
         """
         pools = list(self._pools)
         changed = [pool.take_diverted() for pool in pools]
         complete, self._all_changed = self._all_changed, False
-        trajectories = {
-            user: self._trajectory(pool, user)
-            for pool, users in zip(pools, changed, strict=True)
-            for user in (pool.users() if complete or users is None else users)
-        }
+        trajectories: dict[str, StoredTrajectory] = {}
+        for pool, users in zip(pools, changed, strict=True):
+            for user in pool.users() if complete or users is None else users:
+                trajectories[user] = self._trajectory(pool, user)
+                if not len(trajectories) % _USERS_A_STEP:
+                    yield
         if complete:
             trajectories |= {name: self._absent.trajectory(name) for name in self._absent}
         removed: Collection[str] = () if complete else self._removed.difference(trajectories)

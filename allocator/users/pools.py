@@ -242,9 +242,9 @@ class UserPools(Generic[Client]):
             oldest.rebase()
             self._by_base.move_to_end(oldest)
 
-    def rate_in_steps(self) -> Cooperative[None]:
+    def rate_in_steps(self, now: float) -> Cooperative[None]:
         """Rate users after a change that concerns all users of a pool; see `PoolClock`."""
-        return self._clock.rate_in_steps()
+        return self._clock.rate_in_steps(now)
 
     def rank_in_steps(self) -> Cooperative[None]:
         """Rank users after a change that concerns all users of a pool; see `PoolClock`."""

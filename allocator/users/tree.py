@@ -151,13 +151,15 @@ class UserTree(Generic[Client]):
             self.update_entitlements()
         self._pools.advance(now)
 
-    def advance_in_steps(self, now: float) -> Cooperative[None]:
-        """Advance the time as `advance` does, then rate users in cooperative steps.
+    def rate_in_steps(self, now: float) -> Cooperative[None]:
+        """Rate users in cooperative steps, if an earlier change concerns all users of a pool.
 
-        The first change after a new capacity, for example, requires new shares of all users.
+        A new capacity is an example. The next change would otherwise rate them in one step.
+
+        Args:
+            now: The time of the next change, in seconds since the Unix epoch.
         """
-        self.advance(now)
-        return self._pools.rate_in_steps()
+        return self._pools.rate_in_steps(now)
 
     def rank_in_steps(self) -> Cooperative[None]:
         """Rank users in cooperative steps, if a change concerns all users of a large pool.
@@ -512,8 +514,13 @@ class UserTree(Generic[Client]):
         The first call returns all users, as does a call after a change that concerns all users,
         such as a new capacity. Costs O(resources) for each returned user. Removed users are named.
         """
+        return run_to_completion(self.changes_in_steps())
+
+    def changes_in_steps(self) -> Cooperative[MemoryChanges]:
+        """Generator form of `changes`. Users must not change until the generator is exhausted."""
         self.update_entitlements()
-        return self._export.changes()
+        yield from self.rank_in_steps()
+        return (yield from self._export.changes())
 
     def inherit(self, memory: Memory) -> None:
         """Restore commitments, and weights set by operators, from stored state.

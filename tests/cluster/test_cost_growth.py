@@ -806,7 +806,7 @@ def test_allocations_on_many_agents_are_counted_and_ended_in_many_short_steps() 
 def with_counted_use(policy: str) -> MasterSide:
     """Return an empty cluster whose users count by their use, which the master reports."""
     made = MasterSide(policy, POLICIES[policy])
-    made.settings = replace(made.settings, counts_for=4.0)
+    made.settings = replace(made.settings, counts_for=4.0, exact_ties=False)
     made.options.tells_running = True
     made.engine = Engine(made.settings)
     return made

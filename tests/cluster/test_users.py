@@ -513,3 +513,15 @@ def test_idle_users_are_sorted_and_forgotten_in_short_steps() -> None:
 
     longest(100)  # fills the caches
     assert longest(1600) < 1.5 * longest(400)
+
+
+@pytest.mark.parametrize("settings_", [DRF, SDRF])
+def test_all_users_are_exported_for_the_store_in_many_short_steps(
+    settings_: EngineSettings,
+) -> None:
+    users = new_users(replace(settings_, exact_ties=False))
+    for number in range(2000):
+        join(users, f"role{number}")
+    costs, changes = counted_steps(users.changes_in_steps())
+    assert len(changes.courses) == 2000
+    assert max(costs) * 5 < sum(costs)

@@ -285,14 +285,15 @@ class Engine(View):
         return replace(self._handover.memory(self._users), places=places)
 
     @override
-    def changes(self) -> MemoryChanges:
+    def changes_in_steps(self) -> Cooperative[MemoryChanges]:
         """Return what has changed since the last call in the state that `memory` returns.
 
         The store saves these changes. Costs O(users whose allocation has changed since); the first
         call costs O(users).
         """
         places = self._handover.places(self._cluster)
-        return replace(self._handover.changes(self._users), places=places)
+        changes = yield from self._handover.changes(self._users)
+        return replace(changes, places=places)
 
     @override
     def close_accounts(self) -> Cooperative[dict[str, AccountCheckpoint]]:
@@ -403,9 +404,10 @@ class Engine(View):
             raise self._rejection(event.sequence, call, error) from error
         earlier_replies, users = len(cluster.replies), cluster.ledger.clients.users
         try:
+            yield from users.rate_in_steps(self.now)
             if self._before_change is not None:
                 self._before_change(self.now)
-            yield from users.advance_in_steps(cluster.now_ns / _NANOSECONDS)
+            users.advance(self.now)
             steps = change()
             if steps is not None:
                 yield from steps

@@ -80,15 +80,16 @@ class MemoryHandover:
             },
         )
 
-    def changes(self, users: Users) -> MemoryChanges:
+    def changes(self, users: Users) -> Cooperative[MemoryChanges]:
         """Return the parts of the memory that have changed since the last call.
 
         Before the first snapshot, over-uses and rates of use are those of the inherited memory.
+        Generator for cooperative steps. Users must not change until it is exhausted.
 
         Args:
             users: The current users, from which the changes are taken.
         """
-        changes = users.changes()
+        changes = yield from users.changes_in_steps()
         if self._inherited is None:
             return changes
         before, tau = self._inherited.users, self._inherited.tau

@@ -100,8 +100,7 @@ class StoreWriter:
         async with self._saving:
             state = self._state()
             try:
-                async with self._engine_lock:
-                    changes = self._adapter.changes()
+                changes = await self._engine_lock.run(self._adapter.changes_in_steps)
                 await asyncio.to_thread(self._save, changes)
             except Exception as error:  # noqa: BLE001 - no failure may stop offers
                 self._saved = None
