@@ -78,15 +78,19 @@ class OneByOne(Allocator):
         self._quotas = cluster.ledger.quotas
 
     @override
-    def run(self, agents: Iterable[Agent], answer: Answer) -> Cooperative[int]:
+    def open_agents(self, agents: Iterable[Agent]) -> Cooperative[list[Agent]]:
+        yield
         whitelist = self._cluster.whitelist
-        open_agents = [
+        return [
             agent
             for agent in agents
             if agent.active
             and (whitelist is None or agent.info.hostname in whitelist)
             and agent.available
         ]
+
+    @override
+    def run(self, open_agents: list[Agent], answer: Answer) -> Cooperative[int]:
         self._shared: dict[str, Resources] = {}
         self._made: dict[str, dict[tuple[str, str], Resources]] = {}
         self._quota = QuotaReference(self._quotas.items(), self._ledger.agents.values())

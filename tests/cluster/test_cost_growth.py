@@ -903,3 +903,53 @@ def test_sentences_about_the_frameworks_of_a_user_take_many_short_steps() -> Non
     costs, words = counted_steps(made.engine.wording.about_clients("r"))
     assert sum("did you mean mem?" in sentence for sentence in words) == FEW
     assert max(costs) * 3 < sum(costs)
+
+
+def beside_refused_tasks(
+    frameworks: int, roles: int, more: Iterable[bytes] = ()
+) -> tuple[MasterSide, Offered]:
+    """Return a cluster with frameworks that decline a task in each role, and an offer for `f`.
+
+    Each framework has its own demand. One task fits on the only agent.
+
+    Args:
+        frameworks: The number of these frameworks.
+        roles: The number of roles of each.
+        more: Further resources of the agent.
+    """
+    made = MasterSide("drf", {})
+    made.add_framework("f", "r")
+    agent = agent_call("s", "cpus:8;mem:8000")
+    agent.total.extend(more)
+    (offer,) = made.send(agent)
+    filters, declined = made.engine._cluster.filters, parse_total(resources("cpus:2;mem:7000"))
+    for n in range(frameworks):
+        names = [f"o{n}-{k}" for k in range(roles)]
+        data = info(f"o{n}", names, {"demand": f"cpus:1;mem:{5000 + n}"})
+        made.send(contract.AddFramework(framework_id=f"o{n}", info=data, active=True))
+        for name in names:
+            filters.add(Client(name, f"o{n}"), "s", declined, 2**62)
+    return made, offer
+
+
+@pytest.mark.parametrize("roles", [1, 3])
+def test_many_clients_that_decline_their_task_are_not_examined_one_by_one(roles: int) -> None:
+    def cost(frameworks: int) -> int:
+        return cost_of_an_event(*beside_refused_tasks(frameworks, roles))
+
+    cost(80)  # fills the caches
+    assert cost(160) < cost(80) + 80 * (45 + 10 * roles)
+
+
+def test_clients_that_decline_their_task_one_by_one_take_many_short_steps() -> None:
+    """Memory of a second kind hides that each possible offer is declined."""
+    second_kind = resource("mem", "100")
+    second_kind.provider_id.value = "other"
+    made, offer = beside_refused_tasks(300, 1, [second_kind.SerializeToString()])
+    back = contract.RecoverResources(
+        framework_id=offer.framework, agent_id=offer.agent, resources=offer.messages
+    )
+    assert len(made.send(back)) == 1  # examines new clients
+    costs = costs_of_steps(made, contract.Event(recover_resources=back))
+    assert sum(costs) > 300 * 20, "each client is examined"
+    assert max(costs) * 4 < sum(costs)

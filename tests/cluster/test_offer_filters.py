@@ -83,6 +83,11 @@ def compare(history: list[tuple[object, ...]]) -> None:
         for agent in AGENTS:
             for offer in SIZES.values():
                 blocked = filters.declining_clients(agent, offer)
+                everybody = sum(1 << filters.slot(client) for client in CLIENTS)
+                if filters.clients_on(agent):
+                    few_blocked = filters.few_declining_clients(agent, offer, everybody)
+                    assert few_blocked == blocked & everybody
+                assert blocked & everybody & ~filters.clients_on(agent) == 0
                 for client in CLIENTS:
                     refused = plain.refuses(client, agent, offer)
                     assert filters.refuses(client, agent, offer) == refused

@@ -81,9 +81,8 @@ class Allocator:
         if quotas:
             quota_stage = QuotaStage(builder, index, order)
             for agent in open_agents:
-                quota_stage.serve(
-                    agent, limit.without(self._may_use(agent, quota_stage.guaranteed))
-                )
+                eligible = limit.without(self._may_use(agent, quota_stage.guaranteed))
+                yield from quota_stage.serve(agent, eligible)
                 yield None
         yield from self._fair_shares(open_agents, builder, index, order, limit)
         builder.sorters.commit()

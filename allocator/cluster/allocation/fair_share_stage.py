@@ -26,6 +26,8 @@ from allocator.fairness.quantities import Quantities
 
 _ROUNDS_A_STEP = 4
 """Rounds of an agent's allocation in one cooperative step. A round is a filling or a share."""
+_CLIENTS_A_STEP = 50
+"""Clients of an agent that one cooperative step examines one by one."""
 _OFFERS_A_STEP = 100
 """Number of offers of an agent in one cooperative step."""
 _LARGE_PART = 8
@@ -130,7 +132,7 @@ class FairShareStage:
             placed: Tasks that bulk allocation placed on this agent; they are included in the
                 offers.
         """
-        allowed &= ~self._builder.declining(agent, allowed, self._index)
+        allowed &= ~(yield from self._builder.declining(agent, allowed, self._index))
         state = _AgentAllocation(agent, allowed, _divisible(agent))
         for client, task, number in placed:
             state.count(client, task, number)
@@ -155,7 +157,7 @@ class FairShareStage:
             if not eligible:
                 break
             if eligible & ~self._index.unknown_demand and self._index.room_for_two(capacity):
-                if single and self._step_without_filling(state, eligible):
+                if single and (yield from self._step_without_filling(state, eligible)):
                     continue
                 tree = self._order.tree(
                     state.agent, eligible, lambda client, deep: self._node(state, client, deep=deep)
@@ -172,7 +174,8 @@ class FairShareStage:
                     self._stride = max(next(iter(batch.counts.values())) - 1, 1)
                     self._count(state, batch)
                     continue
-            self._step(state, self._order.clients(state.agent, eligible), eligible)
+            clients = self._order.clients(state.agent, eligible)
+            yield from self._step(state, clients, eligible)
         if state.unbooked:
             self._book_tasks(state)
 
@@ -339,7 +342,9 @@ class FairShareStage:
             state.tasks[client] = tasks if before is None else before + tasks
         state.unbooked.clear()
 
-    def _step_without_filling(self, state: _AgentAllocation, eligible: ClientMask) -> bool:
+    def _step_without_filling(
+        self, state: _AgentAllocation, eligible: ClientMask
+    ) -> Cooperative[bool]:
         """Allocate one share by `_step` if a filling would allocate nothing.
 
         This is so if the next task of the first client in order must be allocated outside of the
@@ -354,17 +359,19 @@ class FairShareStage:
         node = self._node(state, first[0], deep=first[1]) if first is not None else None
         if first is None or node is None or node.task is not None:
             return False
-        self._step(state, chain([first[0]], (client for client, _deep in clients)), eligible)
+        remaining = (client for client, _deep in clients)
+        yield from self._step(state, chain([first[0]], remaining), eligible)
         return True
 
     def _step(
         self, state: _AgentAllocation, clients: Iterable[Client], eligible: ClientMask
-    ) -> None:
+    ) -> Cooperative[None]:
         """Allocate one share to the first eligible client in sorter order that can use a share.
 
         A client with known demand gets one task, or the least number of tasks that it accepts as an
         offer. A client with unknown demand gets all that it can use of the agent. If no client
-        accepts a share, all eligible clients are marked as exhausted.
+        accepts a share, all eligible clients are marked as exhausted. Generator for cooperative
+        steps.
 
         Args:
             state: The allocation of the agent.
@@ -373,33 +380,41 @@ class FairShareStage:
         """
         if state.unbooked:
             self._book_tasks(state)
-        agent, builder = state.agent, self._builder
-        for client in clients:
-            bit = self._index.bit[client]
-            if bit & state.exhausted:
+        for number, client in enumerate(clients, 1):
+            if not number % _CLIENTS_A_STEP:
+                yield
+            if self._index.bit[client] & state.exhausted:
                 continue
-            usable = builder.usable(agent, client)
-            demand = self._index.tasks.get(client)
-            if usable is not None and demand is not None:
-                share = self._next(state, client, usable, demand)
-                if share:
-                    before = state.tasks.get(client, NOTHING)
-                    state.tasks[client] = before + share
-                    builder.charge(agent, client, share)
-                    state.capacity = _divisible(agent)
-                    return
-            state.exhausted |= bit
-            if usable is not None and demand is None:
-                share = self._within_quota(client.role, usable)
-                if share and builder.wanted(agent, client, share):
-                    builder.allocate(agent, client, share)
-                    if self._quotas:
-                        builder.headroom.allocate(client.role, share.plain.scalars)
-                    state.capacity = _divisible(agent)
-                    return
-            if self._skip_hopeless(state, eligible, client):
+            if self._allocate_share(state, client) or self._skip_hopeless(state, eligible, client):
                 return
         state.exhausted |= eligible
+
+    def _allocate_share(self, state: _AgentAllocation, client: Client) -> bool:
+        """Allocate one share to a client, if the client can use a share; return whether it can.
+
+        Otherwise, and if the share is all that the client can use, the client is marked as
+        exhausted.
+        """
+        agent, builder = state.agent, self._builder
+        usable, demand = builder.usable(agent, client), self._index.tasks.get(client)
+        if usable is not None and demand is not None:
+            share = self._next(state, client, usable, demand)
+            if share:
+                before = state.tasks.get(client, NOTHING)
+                state.tasks[client] = before + share
+                builder.charge(agent, client, share)
+                state.capacity = _divisible(agent)
+                return True
+        state.exhausted |= self._index.bit[client]
+        if usable is not None and demand is None:
+            share = self._within_quota(client.role, usable)
+            if share and builder.wanted(agent, client, share):
+                builder.allocate(agent, client, share)
+                if self._quotas:
+                    builder.headroom.allocate(client.role, share.plain.scalars)
+                state.capacity = _divisible(agent)
+                return True
+        return False
 
     def _within_quota(self, role: str, usable: Resources) -> Resources:
         """Return the part of usable resources that quotas permit for a role.

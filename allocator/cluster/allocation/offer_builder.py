@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from itertools import chain
 from typing import TYPE_CHECKING
 
 from allocator.cluster.agents.agent import Agent
@@ -110,6 +109,10 @@ def reaches_limit(quantities: Quantities, limit: Mapping[str, float]) -> bool:
 
 _LARGE_GROUP = 16
 """Number of clients from which a group is examined by masks, instead of client by client."""
+_GROUPS_A_STEP = 100
+"""Groups of clients with equal needs that one cooperative step examines."""
+_MANY_CLIENTS = 64
+"""Number of clients in small groups from which these groups are examined, too."""
 _MANY_KINDS = 16
 """Agents with more kinds of free resources are seldom alike. The cache omits their remainders,
 because each allocation leaves a remainder with all of the kinds, and would fill the memory."""
@@ -200,12 +203,13 @@ class OfferBuilder:
 
     def declining(
         self, agent: Agent, clients: ClientMask, index: ClientIndex, *, tasks: bool = True
-    ) -> ClientMask:
+    ) -> Cooperative[ClientMask]:
         """Return clients that decline all of an agent that they can be allocated.
 
         Their filters need not contain all available resources, because a client is only allocated
         what its tasks need, and what is reserved for its role. The result omits clients of small
-        groups, because `wanted` examines such clients one by one.
+        groups if there are few, because `wanted` examines such clients one by one. Generator for
+        cooperative steps.
 
         Args:
             agent: The agent that would be offered.
@@ -216,12 +220,20 @@ class OfferBuilder:
         """
         free, filters, declining = agent.available, self._cluster.filters, 0
         differ = index.by_demand or not free.ordinary
-        if not differ or clients.bit_count() < _LARGE_GROUP or not filters.on(agent.id):
+        if not differ or clients.bit_count() < _LARGE_GROUP:
             return 0
-        for group, part in _largest_offers(free, clients, index, tasks=tasks):
+        clients &= filters.clients_on(agent.id)
+        if clients.bit_count() < _LARGE_GROUP:
+            return 0
+        offers = _largest_offers(free, clients, index, tasks=tasks)
+        for number, (group, part) in enumerate(offers, 1):
+            if not number % _GROUPS_A_STEP:
+                yield
             examined = group & ~declining
             if examined and part is not free:
-                declining |= filters.declining_clients(agent.id, part, examined)
+                few = examined.bit_count() < _LARGE_GROUP
+                decline = filters.few_declining_clients if few else filters.declining_clients
+                declining |= decline(agent.id, part, examined)
         return declining
 
     def hopeless(
@@ -450,6 +462,8 @@ def _largest_offers(
 ) -> Iterator[tuple[ClientMask, Resources]]:
     """Yield large groups of clients, with resources that contain each possible offer to them.
 
+    Small groups follow if they have many clients together.
+
     Args:
         free: The available resources of an agent.
         clients: The clients to group.
@@ -466,37 +480,93 @@ def _largest_offers(
     for group, part in groups:
         if group.bit_count() < _LARGE_GROUP:
             continue
-        for needs, alike in chain(index.by_demand.items(), index.by_names.items()) if tasks else ():
-            if (group & alike).bit_count() >= _LARGE_GROUP:
-                yield group & alike, _tasks_part(part, needs)
+        if tasks:
+            yield from _largest_task_offers(part, group, index)
         yield group, part
 
 
-def _tasks_part(free: Resources, needs: Collection[str]) -> Resources:
-    """Return resources that contain each possible offer to clients with equal needs.
+def _largest_task_offers(
+    free: Resources, clients: ClientMask, index: ClientIndex
+) -> Iterator[tuple[ClientMask, Resources]]:
+    """Yield groups of clients with equal needs, with resources that contain each possible offer.
+
+    Args:
+        free: The available resources that reservations allow to offer to the clients.
+        clients: The clients to group.
+        index: All clients that want offers.
+    """
+    small, number, largest = list[tuple[Quantities, ClientMask]](), 0, _LargestOffer(free)
+    for demand, alike in index.by_demand.items():
+        group = clients & alike
+        size = group.bit_count()
+        if size >= _LARGE_GROUP:
+            yield group, largest.of_tasks(demand)
+        elif size:
+            small.append((demand, group))
+            number += size
+    for names, alike in index.by_names.items():
+        group = clients & alike
+        if group.bit_count() >= _LARGE_GROUP:
+            yield group, largest.of_names(names)
+    for demand, group in small if number >= _MANY_CLIENTS else ():
+        yield group, largest.of_tasks(demand)
+
+
+class _LargestOffer:
+    """Computes resources that contain each possible offer to clients with equal needs.
 
     A scalar resource of a single kind is limited to a whole number of tasks. Otherwise, an
     allocation to another client could change the parts of a resource that tasks get.
 
     Args:
         free: The available resources that reservations allow to offer.
-        needs: Demand of one task in thousandths, or only the names of the resources in it.
     """
-    plain, limits = free.plain, dict[str, int]()
-    kinds = Counter([kind.name for kind in plain])
-    if isinstance(needs, Quantities):
-        number = min([free.divisible.get(name, 0) // amount for name, amount in needs.items()])
-        limits = {
-            name: max(number, 1) * amount for name, amount in needs.items() if kinds[name] == 1
-        }
-    part: dict[Kind, Amount] = {}
-    for kind, amount in free.items():
-        if not kind.plain:
-            part[kind] = amount
-        elif kind.whole is None and kind.name in needs:
-            limited = isinstance(amount, int) and kind.name in limits
-            part[kind] = min(amount, limits[kind.name]) if limited else amount
-    return Resources(part)
+
+    def __init__(self, free: Resources) -> None:
+        self._divisible = free.plain.divisible
+        kinds = Counter([kind.name for kind in free.plain])
+        self._special: dict[Kind, Amount] = {}
+        """Amounts that each client may be offered, whatever its needs."""
+        self._single: dict[str, tuple[Kind, int]] = {}
+        """Kind and amount of scalar resources of a single kind, by name."""
+        self._several: dict[str, dict[Kind, Amount]] = {}
+        """Amounts of other resources that tasks can use, by name and kind."""
+        for kind, amount in free.items():
+            if not kind.plain:
+                self._special[kind] = amount
+            elif kind.whole is not None:
+                continue
+            elif isinstance(amount, int) and kinds[kind.name] == 1:
+                self._single[kind.name] = kind, amount
+            else:
+                self._several.setdefault(kind.name, {})[kind] = amount
+
+    def of_tasks(self, demand: Quantities) -> Resources:
+        """Return resources that contain each possible offer to clients with the same demand.
+
+        Args:
+            demand: Demand of one task in thousandths, by resource.
+        """
+        needs, part = list(demand.items()), dict(self._special)
+        number = max(min([self._divisible.get(name, 0) // need for name, need in needs]), 1)
+        for name, need in needs:
+            if name in self._single:
+                kind, amount = self._single[name]
+                part[kind] = min(amount, number * need)
+            elif name in self._several:
+                part |= self._several[name]
+        return Resources(part)
+
+    def of_names(self, names: Collection[str]) -> Resources:
+        """Return resources that contain each possible offer to clients whose demands name these."""
+        part = dict(self._special)
+        for name in names:
+            if name in self._single:
+                kind, amount = self._single[name]
+                part[kind] = amount
+            elif name in self._several:
+                part |= self._several[name]
+        return Resources(part)
 
 
 def _fewest(needs: Needs, minimum: Quantities) -> int:

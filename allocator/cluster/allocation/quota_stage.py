@@ -6,6 +6,10 @@ from allocator.cluster.allocation.client_order import ClientOrder
 from allocator.cluster.allocation.offer_builder import OfferBuilder
 from allocator.cluster.frameworks.framework import Client
 from allocator.cluster.resources import NOTHING, Resources
+from allocator.cooperative import Cooperative
+
+_CLIENTS_A_STEP = 50
+"""Clients of an agent that one cooperative step examines one by one."""
 
 
 class QuotaStage:
@@ -18,19 +22,25 @@ class QuotaStage:
         self.guaranteed = sum(index.by_role.get(role, 0) for role, _ in builder.quotas.items())
         """Clients of roles with a quota."""
 
-    def serve(self, agent: Agent, eligible: ClientMask) -> None:
+    def serve(self, agent: Agent, eligible: ClientMask) -> Cooperative[None]:
         """Allocate an agent's resources towards the unmet guarantees of eligible clients' roles.
+
+        Generator for cooperative steps.
 
         Args:
             agent: The agent to allocate.
             eligible: Clients in `guaranteed` that may be allocated the agent.
         """
-        remaining = eligible & ~self._builder.declining(agent, eligible, self._index, tasks=False)
-        if remaining & self._index.choosy:
-            remaining &= ~self._builder.hopeless(agent, self._index)[0]
+        builder, index = self._builder, self._index
+        declining = yield from builder.declining(agent, eligible, index, tasks=False)
+        remaining = eligible & ~declining
+        if remaining & index.choosy:
+            remaining &= ~builder.hopeless(agent, index)[0]
         while remaining and agent.available:
-            for client in self._order.clients(agent, remaining):
-                remaining &= ~self._index.bit[client]
+            for number, client in enumerate(self._order.clients(agent, remaining), 1):
+                if not number % _CLIENTS_A_STEP:
+                    yield
+                remaining &= ~index.bit[client]
                 if self._allocate(agent, client):
                     break
             else:

@@ -260,9 +260,32 @@ class OfferFilters:
                 remaining &= ~entry.mask
         return among & ~remaining
 
-    def on(self, agent: str) -> bool:
-        """Return whether there are filters on an agent, of any client."""
-        return agent in self._by_agent
+    def few_declining_clients(self, agent: str, available: Resources, among: int) -> int:
+        """Return the same as `declining_clients`; faster for few clients and many filters.
+
+        Args:
+            agent: The ID of an agent with filters.
+            available: Resources of the agent.
+            among: Bit mask of the clients to examine.
+        """
+        declining, contained, remaining = 0, dict[_Declined, bool](), among
+        while remaining:
+            bit = remaining & -remaining
+            remaining ^= bit
+            for entry in self._entries_of(agent, bit.bit_length() - 1):
+                if entry not in contained:
+                    contained[entry] = available in entry.resources
+                if contained[entry]:
+                    declining |= bit
+                    break
+        return declining
+
+    def clients_on(self, agent: str) -> int:
+        """Return the clients that have a filter on an agent, as a bit mask. O(filters)."""
+        clients = 0
+        for entry in self._by_agent.get(agent, {}).values():
+            clients |= entry.mask
+        return clients
 
     def declined_on(self, agent: str) -> Iterator[tuple[int, Resources]]:
         """Iterate over an agent's declined resources: pairs of declining clients and resources.
