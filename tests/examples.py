@@ -7,7 +7,7 @@ from hypothesis import settings
 
 def scaled(number: int) -> int:
     """Return the number of cases for this run, at least one; `number` is the usual number."""
-    return max(number * settings.default.max_examples // 100, 1)
+    return max(number * settings().max_examples // 100, 1)
 
 
 def examples(number: int, **options: Any) -> settings:  # noqa: ANN401 - the options of `settings`
