@@ -97,11 +97,14 @@ class Ledger:
         """
         self._adding_agents = True
 
-    def end_adding_agents(self) -> None:
-        """Update the capacity for fair shares, if `begin_adding_agents` has postponed this."""
+    def end_adding_agents(self) -> Cooperative[None]:
+        """Update the capacity for fair shares, if `begin_adding_agents` has postponed this.
+
+        Generator for cooperative steps.
+        """
         if self._adding_agents:
             self._adding_agents = False
-            self._set_capacity(self._capacity)
+            yield from self._set_capacity(self._capacity)
 
     def add_agent(self, agent: Agent, used: dict[str, dict[str, Resources]]) -> Cooperative[None]:
         """Add an agent with the resources allocated on it.

@@ -60,14 +60,14 @@ def fill_cluster(
     cluster.ledger.begin_adding_agents()
     for number, (call, message) in enumerate(_parts(snapshot)):
         if call == "add_framework":
-            cluster.ledger.end_adding_agents()
+            yield from cluster.ledger.end_adding_agents()
         flaw = without.get(number)
         if flaw is None:
             flaw = yield from _apply_part(cluster, number, call, message)
         if flaw is not None:
             cluster.quarantine.put(*subject(call, message), "call", flaw)
         yield
-    cluster.ledger.end_adding_agents()
+    yield from cluster.ledger.end_adding_agents()
     cluster.framework_places.end_plan()
     cluster.roles.end_plan()
     for state in snapshot.inverse_offers:
