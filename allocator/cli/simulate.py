@@ -275,10 +275,7 @@ def capacity_of(
     amounts = _amounts(capacity)
     names = [name for name, _amount in amounts]
     if sorted(names) != sorted(trace.resources):
-        raise ValueError(
-            f"--capacity names {', '.join(names)}; the trace's resources are "
-            f"{', '.join(trace.resources)}"
-        )
+        raise ValueError(_mismatch(trace.resources, dict(amounts)))
     pool = pool_of(trace, dict(amounts))
     for name, size, used in zip(trace.resources, pool, trace.mean_use(), strict=True):
         if is_memory(name) and 0.0 < _LIKELY_WRONG_UNIT * used < size:
@@ -289,6 +286,37 @@ def capacity_of(
                 err=True,
             )
     return pool
+
+
+def _mismatch(resources: tuple[str, ...], amounts: dict[str, float]) -> str:
+    """Return what is wrong with the names of a capacity, and how to correct it.
+
+    Args:
+        resources: The trace's resources.
+        amounts: The given amounts by name.
+    """
+    from allocator.complaints import did_you_mean
+
+    unknown = [name for name in amounts if name not in resources]
+    missing = [name for name in resources if name not in amounts]
+    wanted = ",".join(
+        f"{name}={amounts[name]:.10g}" if name in amounts else f"{name}=N" for name in resources
+    )
+    problems = [
+        f"the trace has no resource {name}{did_you_mean(name, missing).rstrip('?')}"
+        for name in unknown
+    ]
+    if missing:
+        noun = "resource" if len(missing) == 1 else "resources"
+        problems.append(f"the trace also has the {noun} {', '.join(missing)}")
+    text = f"--capacity: {'; '.join(problems) or 'a resource is named twice'}. Give each resource"
+    text += f" of the trace once: --capacity {wanted}"
+    if missing and amounts and not unknown:
+        text += (
+            ". If your cluster has no such resource, and the trace is from a CSV, convert the CSV "
+            f"with --resources {','.join(name for name in resources if name in amounts)}"
+        )
+    return text
 
 
 def _amounts(capacity: str) -> list[tuple[str, float]]:

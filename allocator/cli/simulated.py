@@ -9,6 +9,7 @@ from rich.table import Table
 
 from allocator.cli.tables import NAME, console
 from allocator.contract.printable import printable
+from allocator.formatting import counted
 from allocator.simulation.summary import quantiles_of
 
 if TYPE_CHECKING:
@@ -93,9 +94,13 @@ def show(
 
 
 def print_never_started(tasks: int) -> None:
-    """Print how many tasks never started, if any."""
+    """Print how many tasks never started, if any, and in which figures these tasks count."""
     if tasks:
-        console().print(f"{tasks:,} tasks fit on no machine and never started")
+        console().print(
+            f"{counted(tasks, 'task')} fit on no machine and never started, under any policy. Waits"
+            " leave them out; --load, usage and completed count them. If they ran in your cluster,"
+            " correct the capacity or the units"
+        )
 
 
 def _table_of_users(outcome: "Outcome", users: "UserSummary", out: Console) -> Table:

@@ -74,8 +74,9 @@ def convert(
         typer.Option(
             "--from",
             metavar="FORM",
-            help=f"Format of the source: {', '.join(Form)}. A csv has a header. The format sdrf is "
-            "that of the SDRF authors' simulator, and log is an event log of your own cluster. For "
+            help=f"Format of the source: {', '.join(Form)}. The header of a csv names the columns "
+            "user, submitted, started, ended and resources. The format sdrf is that of the SDRF "
+            "authors' simulator, and log is an event log of your own cluster. For "
             "slurm, print with sacct --parsable2 or --json, for htcondor with condor_history -json "
             "or -jsonl.",
         ),
@@ -89,6 +90,15 @@ def convert(
     ] = None,
     machines: Annotated[
         Path | None, typer.Option(help="For csv: a CSV of machines.", show_default=False)
+    ] = None,
+    resources: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME,...",
+            help="For csv: the columns that contain resources, such as cpus,mem. Other columns of "
+            "numbers are then ignored.",
+            show_default="guessed by names and numbers",
+        ),
     ] = None,
     timezone: Annotated[
         str | None,
@@ -123,11 +133,11 @@ def convert(
     from allocator.simulation import store
 
     if form is Form.LOG:
-        if left_out or users or machines or nodes or timezone or demand_at:
+        if left_out or users or machines or resources or nodes or timezone or demand_at:
             fail(
                 USAGE,
-                "--left-out, --users, --machines, --nodes, --timezone and --demand-at are not "
-                "for --from log",
+                "--left-out, --users, --machines, --resources, --nodes, --timezone and --demand-at "
+                "are not for --from log",
             )
         _convert_logs(sources, trace, as_json=as_json)
         return
@@ -142,6 +152,7 @@ def convert(
             nodes=nodes,
             users=users,
             machines=machines,
+            resources=resources,
             timezone=timezone,
             demand_at=demand_at,
         )
@@ -284,6 +295,7 @@ def _converted(
     nodes: Path | None,
     users: Path | None,
     machines: Path | None,
+    resources: str | None,
     timezone: str | None,
     demand_at: DemandMoment | None,
 ) -> "Conversion":
@@ -298,16 +310,17 @@ def _converted(
 
     if (form is Form.OPENB) != (nodes is not None):
         fail(USAGE, "--from openb needs --nodes, and no other format takes --nodes")
-    if form is not Form.CSV and (users or machines):
-        fail(USAGE, "--users and --machines are for --from csv only")
+    if form is not Form.CSV and (users or machines or resources):
+        fail(USAGE, "--users, --machines and --resources are for --from csv only")
     if form not in {Form.SLURM, Form.CSV} and timezone is not None:
         fail(USAGE, "--timezone is for --from slurm and --from csv only")
     if form is not Form.GOOGLE and demand_at is not None:
         fail(USAGE, "--demand-at is for --from google only")
     source = sources[0]
     zone = timezone or "UTC"
+    columns = [name.strip() for name in resources.split(",")] if resources else []
     readers: dict[Form, Callable[[], Conversion]] = {
-        Form.CSV: lambda: csv.convert(source, users, machines, zone),
+        Form.CSV: lambda: csv.convert(source, users, machines, zone, columns),
         Form.SDRF: lambda: csv.convert_authors(source),
         Form.SWF: lambda: swf.convert(source),
         Form.GOOGLE: lambda: google.convert(source, google.DemandAt(demand_at or "schedule")),
@@ -390,6 +403,7 @@ def _conversion_as_json(conversion: "Conversion") -> dict[str, Any]:
         "assumed": _rows_as_json(conversion.assumed),
         "columns_ignored": list(conversion.ignored),
         "resource_columns": list(conversion.resource_columns),
+        "warnings": list(conversion.warnings),
         "machines": sum(kind.count for kind in conversion.trace.machines),
         **_use_as_json(conversion.trace),
         "checks": [
@@ -458,6 +472,8 @@ def _show_conversion(conversion: "Conversion") -> None:
             f"columns ignored ({len(conversion.ignored)}): "
             f"{printable(', '.join(conversion.ignored))}"
         )
+    for warning in conversion.warnings:
+        typer.echo(f"longshare: {printable(warning)}", err=True)
     if trace.machines:
         print_line(f"machines: {sum(kind.count for kind in trace.machines):,}")
     _show_use(trace)

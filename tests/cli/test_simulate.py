@@ -97,7 +97,8 @@ def test_the_default_output_is_a_table(trace: Path) -> None:
     completed = longshare(*command, "--reference")
     assert completed.returncode == 0, completed.stderr
     assert "tsf on 2 machines: 5 tasks of 3 users" in completed.stdout
-    assert "1 tasks fit on no machine" in completed.stdout
+    assert "1 task fit on no machine" in completed.stdout
+    assert "--load, usage and completed count them" in " ".join(completed.stdout.split())
     assert "mean of users' mean waits: 5.5 s" in completed.stdout
     [heavy] = [line.split() for line in completed.stdout.splitlines() if line.startswith("heavy")]
     assert heavy == ["heavy", "75.0%", "3", "66.7%", "3", "0", "7.2", "1.3"]
@@ -130,8 +131,19 @@ def test_the_fast_path_and_the_reference_give_equal_results(trace: Path) -> None
             "give --load or --capacity, not both",
         ),
         (["--policy", "drf", "--load", "-1"], "load -1"),
-        (["--policy", "drf", "--capacity", "cpus=1"], "the trace's resources are cpus, mem"),
-        (["--policy", "drf", "--capacity", "cpus=1,mem=1,cpus=2"], "names cpus, mem, cpus;"),
+        (
+            ["--policy", "drf", "--capacity", "cpus=1"],
+            (
+                "the trace also has the resource mem. Give each resource of the trace once: "
+                "--capacity cpus=1,mem=N. If your cluster has no such resource, and the trace is "
+                "from a CSV, convert the CSV with --resources cpus"
+            ),
+        ),
+        (
+            ["--policy", "drf", "--capacity", "cpu=1,mem=1"],
+            "the trace has no resource cpu; did you mean cpus; the trace also has the resource",
+        ),
+        (["--policy", "drf", "--capacity", "cpus=1,mem=1,cpus=2"], "a resource is named twice"),
         (["--policy", "drf", "--capacity", "cpus=1,mem"], "'mem' is not NAME=AMOUNT"),
         (["--policy", "drf", "--capacity", "cpus=1,mem=x"], "'mem=x' is not NAME=AMOUNT"),
         (["--policy", "drf", "--per", "task"], "task"),

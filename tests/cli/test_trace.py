@@ -62,11 +62,33 @@ def test_a_conversion_names_the_rows_it_leaves_out(tmp_path: Path) -> None:
         "assumed": {},
         "columns_ignored": [],
         "resource_columns": ["cpus", "mem"],
+        "warnings": [],
         "machines": 0,
         "resource_hours": {"cpus": pytest.approx(100 / 3600), "mem": pytest.approx(20 / 3600)},
         "core_hours": pytest.approx(100 / 3600),
         "checks": [],
     }
+
+
+def test_a_doubtful_column_of_a_csv_is_reported_with_the_option_that_decides(
+    tmp_path: Path,
+) -> None:
+    header, *rows = CSV.splitlines()
+    lines = [f"{header},fpgas", *(f"{row},1" for row in rows)]
+    (tmp_path / "t.csv").write_text("\n".join(lines) + "\n")
+    command = ["trace", "convert", str(tmp_path / "t.csv"), str(tmp_path / "t"), "--from", "csv"]
+    doubted = longshare(*command)
+    assert doubted.exit_code == 0, doubted.stderr
+    assert doubted.stderr == (
+        "longshare: columns became resources only because they contain numbers: fpgas. If one is no"
+        " resource, convert again with the resources alone: --resources cpus,mem\n"
+    )
+    decided = longshare(*command, "--resources", "cpus,mem")
+    assert (decided.exit_code, decided.stderr) == (0, "")
+    assert "columns ignored (1): fpgas" in decided.stdout
+    wrong = longshare(*command, "--resources", "cpus,memm")
+    assert wrong.exit_code == 2
+    assert "'memm' is unknown; did you mean mem?" in wrong.stderr
 
 
 def test_a_trace_is_described(tmp_path: Path) -> None:

@@ -193,8 +193,64 @@ def test_columns_of_times_identifiers_or_text_are_no_resources(
     conversion = csv.convert(path)
     assert conversion.resource_columns == conversion.trace.resources == ("cpus", "licences")
     assert conversion.ignored == ("start", "endTime", "queue", "started_s", "JobID")
+    assert [warning.partition(". ")[0] for warning in conversion.warnings] == [
+        "columns became resources only because they contain numbers: licences"
+    ]
     assert left_out(conversion) == {"demand of licences is not a number": [3]}
     assert conversion.trace.demand.tolist() == [[2.0, 1.0]]
+
+
+def rows_with(column: str, numbers: list[int]) -> list[str]:
+    """Return the lines of a file with the resource `cpus`, and with another column of numbers."""
+    header = f"submitted_s,runtime_s,user,cpus,{column}"
+    return [header, *(f"0,1,ann,{line % 2 + 1},{number}" for line, number in enumerate(numbers))]
+
+
+@pytest.mark.parametrize(
+    "column", ["JobNr", "job_no", "TaskNumber", "uuid", "exit_code", "hour", "core_hours"]
+)
+def test_a_column_named_like_an_identifier_is_no_resource(column: str, tmp_path: Path) -> None:
+    conversion = csv.convert(written(tmp_path / "t.csv", *rows_with(column, [1, 2, 2])))
+    assert conversion.resource_columns == ("cpus",)
+    assert (conversion.ignored, conversion.warnings) == ((column,), ())
+
+
+@pytest.mark.parametrize(
+    ("numbers", "doubt"),
+    [
+        ([7, 3, 9, 4, 5], "its first 5 numbers all differ, like identifiers"),
+        ([1_760_000_000, 1_760_000_005], "its numbers look like times since 1970"),
+        ([1_760_000_000_000, 1_760_000_000_000], "its numbers look like times since 1970"),
+    ],
+)
+def test_a_column_of_numbers_that_look_like_no_amounts_is_ignored_with_a_warning(
+    numbers: list[int], doubt: str, tmp_path: Path
+) -> None:
+    path = written(tmp_path / "t.csv", *rows_with("gram", numbers))
+    conversion = csv.convert(path)
+    assert (conversion.resource_columns, conversion.ignored) == (("cpus",), ("gram",))
+    [warning] = conversion.warnings
+    assert f"are ignored: gram ({doubt})" in warning
+    assert "--resources cpus,NAME" in warning
+    named = csv.convert(path, resources=["gram", "cpus"])
+    assert (named.resource_columns, named.warnings) == (("cpus", "gram"), ())
+    path.write_text(path.read_text().replace("cpus", "end"))
+    with pytest.raises(TraceError, match=r"gram \(its .* name it with --resources"):
+        csv.convert(path)
+
+
+def test_a_column_with_a_word_for_a_resource_is_never_doubted(tmp_path: Path) -> None:
+    path = written(tmp_path / "t.csv", *rows_with("cpu_num", [7, 3, 9, 4, 5]))
+    conversion = csv.convert(path)
+    assert (conversion.resource_columns, conversion.warnings) == (("cpus", "cpu_num"), ())
+
+
+def test_columns_of_resources_can_be_named(tmp_path: Path) -> None:
+    path = written(tmp_path / "t.csv", *rows_with("JobNr", [1, 2, 2]))
+    assert csv.convert(path, resources=["JobNr"]).resource_columns == ("JobNr",)
+    for name in ("JobNumber", "user", "submitted_s"):
+        with pytest.raises(TraceError, match=f"column of a resource '{name}' is unknown"):
+            csv.convert(path, resources=[name])
 
 
 def test_amounts_of_memory_with_a_unit_become_mib(tmp_path: Path) -> None:

@@ -118,6 +118,7 @@ class Conversion:
         checks: Totals of the trace, compared with totals that the input states.
         resource_columns: Names of input columns that became resources because of their names; the
             user should check that each column contains amounts.
+        warnings: Sentences about columns whose meaning was guessed, and how to state it.
     """
 
     trace: Trace
@@ -126,6 +127,7 @@ class Conversion:
     ignored: tuple[str, ...] = ()
     checks: tuple[TotalCheck, ...] = ()
     resource_columns: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 def resource_hours(trace: Trace) -> dict[str, float]:

@@ -1,6 +1,7 @@
 """Converters for comma-separated traces: files with a header, and files of the SDRF authors."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import tzinfo
 from itertools import chain
@@ -9,6 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from allocator.complaints import unknown
 from allocator.simulation.formats.conversion import (
     Conversion,
     RowFilter,
@@ -41,6 +43,10 @@ _DAY = 86400 * MICROSECONDS
 _AUTHORS = ("submitted", "again", "finished", "user", "task", "cpus", "mem")
 _AUTHORS_RESOURCES = ("cpus", "mem")
 _USUAL_RESOURCES = frozenset({"cpus", "mem", "gpus", "disk"})
+_RESOURCE = re.compile(
+    r"n?(cpus?|cores?|gpus?)|vcpus?|mem(ory)?|ram|rss|disk|storage|slots|threads|proc(essor)?s|nodes"
+)
+"""Words in the names of columns that contain amounts of a resource."""
 _MEMORY = frozenset({"mem", "memory", "ram", "disk", "storage"})
 """Words in the names of columns whose amounts may have a unit of memory."""
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
@@ -48,8 +54,17 @@ _NOT_AMOUNT = re.compile(
     r"(start|end|finish|submit|wait|run|wall)?time|times(tamp)?|dates?|days?|elapsed|durations?"
     r"|start(ed)?|beg[aiu]n|end(ed)?|finish(ed)?|completed?|stop(ped)?|submit(ted)?|arriv(al|ed)"
     r"|wait(ed)?|eligible|queued|created|(job|task)?ids?|[gpu]id|index|priority|status|state|exit"
+    r"|nr|uuid|seq(uence)?|row|line|rank|code|signal|epoch|(year|month|hour|minute|second)s?"
 )
 """Words in the names of columns that contain times, identifiers or states, and no amounts."""
+_NUMBER_AT_END = re.compile(r"no|num(ber)?")
+"""Last words in the names of columns of identifiers, such as `job_no`; but `cpu_num` is a number of
+CPUs."""
+_FEWEST_IDENTIFIERS = 5
+"""Number of fields from which different whole numbers are probably identifiers."""
+_INSTANTS = 1e9, 3e8
+"""Least seconds since 1970 (in 2001), and longest span in seconds, of fields that are probably
+times."""
 
 
 def convert(
@@ -57,6 +72,7 @@ def convert(
     users: Path | None = None,
     machines: Path | None = None,
     timezone: str = "UTC",
+    resources: Sequence[str] = (),
 ) -> Conversion:
     """Convert a file with the columns `submitted_s,runtime_s,user[,job][,machines],RESOURCE,...`.
 
@@ -71,9 +87,12 @@ def convert(
 
     An amount of memory may have a unit, such as `8G`, and is then converted to MiB.
 
-    A column is ignored if its name is that of a time, an identifier or a state, such as `end` or
-    `started_s`, or if no field in the first 16 MiB is a number. The columns `cpus`, `mem`, `gpus`
-    and `disk` are never ignored.
+    Without `resources`, a column is ignored if its name is that of a time, an identifier or a
+    state, such as `end` or `started_s`, or if no field in the first 16 MiB is a number. If a name
+    contains no word for a resource, such as `cores`, the column is also ignored if its fields there
+    look like identifiers or times. A warning names each such column, and each column that became a
+    resource although its name contains no such word. The columns `cpus`, `mem`, `gpus` and `disk`
+    are never ignored.
 
     Args:
         path: The file of tasks.
@@ -81,19 +100,23 @@ def convert(
         machines: A file of machines. Tasks then name the machines that they may use in a column
             `machines`.
         timezone: Time zone of dates without one; an IANA name.
+        resources: The columns of resources. Empty: the columns are chosen as described above.
 
     Raises:
         OSError: A file cannot be read.
-        TraceError: A header is wrong, the time zone does not exist, or the other files cannot be
-            used.
+        TraceError: A header is wrong, the file has no column of a resource, the time zone does not
+            exist, or the other files cannot be used.
     """
     zone, names, separator = time_zone(timezone), _header(path), delimiter(path)
-    amounts = _amounts(path, names)
     left_out, assumed = SkippedRows(), SkippedRows()
     batches = separated(path, names, left_out, headed=True, delimiter=separator)
     first = next(batches, None)
-    resources = _numeric(first, amounts, separator) if first is not None and len(first) else amounts
     times = _times(names)
+    warnings: tuple[str, ...] = ()
+    if resources:
+        resources = _named(resources, names, times)
+    else:
+        resources, warnings = _chosen(path, names, first, separator)
     ignored = tuple(name for name in names if name not in (*_GIVEN, *times, *resources))
     if "machines" in names and machines is None:
         raise TraceError(f"{path} has a column machines; give the file of machines with --machines")
@@ -138,7 +161,9 @@ def convert(
     if "submitted" in times and len(trace):
         trace = replace(trace, submitted=trace.submitted - trace.submitted[0] // _DAY * _DAY)
     trace = trace if users is None else with_users(trace, users, assumed)
-    return Conversion(trace, left_out, assumed, ignored, resource_columns=resources)
+    return Conversion(
+        trace, left_out, assumed, ignored, resource_columns=resources, warnings=warnings
+    )
 
 
 def convert_authors(path: Path) -> Conversion:
@@ -270,7 +295,73 @@ def _jobs(rows: RowFilter, batch: Rows, names: dict[str, int] | None) -> NDArray
 
 def is_memory(column: str) -> bool:
     """Return whether the amounts of a resource may have a unit of memory, by its name."""
-    return any(word.lower() in _MEMORY for word in _WORD.findall(column))
+    return any(word in _MEMORY for word in _words(column))
+
+
+def _named(
+    resources: Sequence[str], names: tuple[str, ...], times: tuple[str, ...]
+) -> tuple[str, ...]:
+    """Return the columns that the user names as resources, in the order of the file.
+
+    Raises:
+        TraceError: The file has no such column, or the column has another meaning.
+    """
+    others = [name for name in names if name not in (*_GIVEN, *times)]
+    for name in resources:
+        if name not in others:
+            raise TraceError(unknown("column of a resource", name, others))
+    return tuple(name for name in others if name in resources)
+
+
+def _chosen(
+    path: Path, names: tuple[str, ...], first: Rows | None, separator: str
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Choose the columns of resources by their names and first fields.
+
+    Returns:
+        The columns; and a warning for each choice that the names alone do not justify.
+
+    Raises:
+        TraceError: The file has no column of a resource.
+    """
+    amounts = _amounts(path, names)
+    if first is None or not len(first):
+        return amounts, ()
+    numeric = {
+        name: fields
+        for name in amounts
+        if (fields := _numbers(name, first.columns[name], separator)) is not None
+    }
+    known = [name for name in amounts if _names_resource(name)]
+    doubts = {
+        name: doubt
+        for name, fields in numeric.items()
+        if name not in known and (doubt := _not_amounts(fields))
+    }
+    columns = tuple(
+        name
+        for name in amounts
+        if name not in doubts and (name in _USUAL_RESOURCES or name in numeric)
+    )
+    reasons = ", ".join(f"{name} ({doubt})" for name, doubt in doubts.items())
+    if not columns and doubts:
+        raise TraceError(
+            f"{path} has no column of a resource: {reasons}. If one of its columns is a resource, "
+            "name it with --resources"
+        )
+    warnings = []
+    if doubts:
+        warnings.append(
+            f"columns of numbers that are probably no amounts are ignored: {reasons}. If one is a "
+            f"resource, convert again with all resources: --resources {','.join(columns)},NAME"
+        )
+    if guessed := [name for name in columns if name not in known]:
+        certain = ",".join(name for name in columns if name in known) or "NAME,..."
+        warnings.append(
+            f"columns became resources only because they contain numbers: {', '.join(guessed)}. If "
+            f"one is no resource, convert again with the resources alone: --resources {certain}"
+        )
+    return columns or amounts, tuple(warnings)
 
 
 def _amounts(path: Path, names: tuple[str, ...]) -> tuple[str, ...]:
@@ -280,34 +371,58 @@ def _amounts(path: Path, names: tuple[str, ...]) -> tuple[str, ...]:
         TraceError: The file has no such column.
     """
     others = tuple(name for name in names if name not in _GIVEN)
-    amounts = tuple(
-        name
-        for name in others
-        if not any(_NOT_AMOUNT.fullmatch(word.lower()) for word in _WORD.findall(name))
-    )
+    amounts = tuple(name for name in others if _may_be_amount(name))
     if not amounts:
         also = f"; not an amount by its name: {', '.join(others)}" if others else ""
-        raise TraceError(f"{path} has no column of a resource in its first line{also}")
+        raise TraceError(
+            f"{path} has no column of a resource in its first line{also}. If one of its columns is "
+            "a resource, name it with --resources"
+        )
     return amounts
 
 
-def _numeric(first: Rows, amounts: tuple[str, ...], separator: str) -> tuple[str, ...]:
-    """Return the columns with a number in the first batch of rows; all columns if none has."""
-    numeric = tuple(
-        name
-        for name in amounts
-        if name in _USUAL_RESOURCES or _has_numbers(name, first.columns[name], separator)
-    )
-    return numeric or amounts
+def _may_be_amount(name: str) -> bool:
+    words = _words(name)
+    if any(map(_NOT_AMOUNT.fullmatch, words)):
+        return False
+    return _names_resource(name) or not (words and _NUMBER_AT_END.fullmatch(words[-1]))
 
 
-def _has_numbers(name: str, column: Text, separator: str) -> bool:
+def _names_resource(name: str) -> bool:
+    """Return whether a column's name contains a word for a resource, such as `cores`."""
+    return any(map(_RESOURCE.fullmatch, _words(name)))
+
+
+def _words(name: str) -> list[str]:
+    return [word.lower() for word in _WORD.findall(name)]
+
+
+def _not_amounts(fields: NDArray[np.float64]) -> str:
+    """Return why the numbers of a column are probably no amounts of a resource; "" if they may be.
+
+    Args:
+        fields: The numbers in the first rows.
+    """
+    if not (fields == np.rint(fields)).all():
+        return ""
+    least, longest = _INSTANTS
+    for unit in (1.0, 1e3, 1e6):
+        seconds = fields / unit
+        if least <= seconds.min() < 3 * least and np.ptp(seconds) < longest:
+            return "its numbers look like times since 1970"
+    if len(fields) >= _FEWEST_IDENTIFIERS and len(np.unique(fields)) == len(fields):
+        return f"its first {len(fields):,} numbers all differ, like identifiers"
+    return ""
+
+
+def _numbers(name: str, column: Text, separator: str) -> NDArray[np.float64] | None:
+    """Return the fields of a column that are numbers; None if no field is one."""
     if separator != ",":
         column, _ = with_decimal_points(column)
     if is_memory(name):
         column, _ = in_mebibytes(column)
-    _, unreadable = numbers(column)
-    return not unreadable.all()
+    fields, unreadable = numbers(column)
+    return None if unreadable.all() else fields[~unreadable]
 
 
 def _demand(rows: RowFilter, batch: Rows, resources: tuple[str, ...]) -> NDArray[np.float64]:
