@@ -1,9 +1,11 @@
 """`longshare compare`: simulates several policies on one trace."""
 
 import json
+import math
 from dataclasses import asdict
+from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,7 +17,7 @@ from allocator.cli.simulate import capacity_of, compiled
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from allocator.simulation.studies.compared import ComparisonRow
+    from allocator.simulation.studies.compared import ComparisonRow, PeriodComparison
 
 _BLOCKED = 0.8
 """Used fraction of the fullest resource, while tasks wait, below which large tasks block."""
@@ -40,6 +42,16 @@ def compare(
     per: options.Per = options.SharingUnit.USER,
     weights: options.Weights = None,
     owes: options.Commitments = None,
+    periods: Annotated[
+        int | None,
+        typer.Option(
+            min=2,
+            max=1000,
+            metavar="N",
+            help="Also compare the waits in N equal periods of the trace: 12, for the months of a "
+            "year.",
+        ),
+    ] = None,
     out: Annotated[
         Path | None, typer.Option(metavar="PNG", help="The figure.", show_default="compare.png")
     ] = None,
@@ -49,6 +61,7 @@ def compare(
 
     The column less by is the reduction of the mean wait. If its 90 % interval contains 0, this
     trace does not decide whether users wait less. The interval is from 1,000 draws of the users.
+    With --periods, a second interval shows whether the periods agree.
 
     The column used is the utilization of the fullest resource, until the last task finishes.
 
@@ -71,7 +84,7 @@ def compare(
     file = out or Path("compare.png")
     file = file if file.suffix else file.with_suffix(".png")
     keep("--out", file, (trace, *(policy_files or ())))
-    summaries, used, used_while_waiting = {}, {}, {}
+    summaries, used, used_while_waiting, waits = {}, {}, {}, {}
     never_started = 0
     try:
         names = _named(policies)
@@ -100,6 +113,8 @@ def compare(
                 summaries[name] = measures.of_users(outcome)
                 used[name] = utilization(outcome, setting)
                 used_while_waiting[name] = utilization_while_waiting(outcome, setting)
+                if periods is not None and len(content):
+                    waits[name] = compared.waits_by_period(outcome, periods)
                 report(number)
         figure = compared.figure_of(summaries, f"{trace.stem}: {len(summaries)} policies")
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -107,6 +122,7 @@ def compare(
     except (OSError, ValueError) as error:
         fail_study(error, as_json=as_json)
     rows = compared.rows(summaries)
+    by_period = compared.by_period(content, waits)
     if as_json:
         answer = {
             "longshare": provenance(),
@@ -116,6 +132,8 @@ def compare(
             "never_started": never_started,
             "policies": [
                 asdict(row)
+                | {"verdict": None if row is rows[0] else row.verdict(by_period.get(row.policy))}
+                | _periods_as_json(by_period.get(row.policy))
                 | {
                     "setting": asdict(settings[row.policy]) | {"load": load},
                     "utilization": used[row.policy],
@@ -126,11 +144,37 @@ def compare(
         }
         typer.echo(json.dumps(answer, indent=2))
     else:
-        _show(rows, {name: _fullest(fractions)[1] for name, fractions in used.items()})
+        _show(rows, {name: _fullest(fractions)[1] for name, fractions in used.items()}, by_period)
         if blocking == options.Blocking.HEAD_OF_LINE:
             _warn_of_blocking(used_while_waiting)
         print_never_started(never_started)
         typer.echo(f"{file}")
+
+
+def _periods_as_json(comparison: "PeriodComparison | None") -> "dict[str, Any]":
+    """Return the JSON fields about a policy's periods; empty without --periods."""
+    if comparison is None:
+        return {}
+    overall = comparison.overall
+    periods = zip(pairwise(comparison.ends), comparison.waits, comparison.reductions, strict=True)
+    return {
+        "periods": [
+            {
+                "from_s": begin,
+                "to_s": end,
+                "mean_user_wait_s": _finite(wait),
+                "reduction": _finite(reduction),
+            }
+            for (begin, end), wait, reduction in periods
+        ],
+        "periods_reduction": _finite(overall.mean),
+        "periods_low": _finite(overall.low),
+        "periods_high": _finite(overall.high),
+    }
+
+
+def _finite(number: float) -> float | None:
+    return float(number) if math.isfinite(number) else None
 
 
 def _named(policies: str) -> list[str]:
@@ -170,7 +214,94 @@ def _interval(low: float | None, high: float | None) -> str:
     return "" if low is None or high is None else f"\n[{100 * low:.1f}, {100 * high:.1f}]"
 
 
-def _show(rows: "list[ComparisonRow]", used: "Mapping[str, float]") -> None:
+def _show_periods(by_period: "Mapping[str, PeriodComparison]") -> None:
+    """Print the reduction of the mean wait in each period, and over all periods.
+
+    Args:
+        by_period: Comparisons with the first policy, by policy.
+    """
+    from rich.table import Table
+
+    from allocator.cli.tables import console
+    from allocator.contract.printable import printable
+    from allocator.formatting import duration
+
+    baseline, *others = by_period.values()
+    first, second = baseline.ends[:2]
+    console().print(
+        f"\nThe column less by, of tasks submitted in {len(baseline.waits)} periods of "
+        f"{duration(second - first)} each, and of all periods with a 90 % interval:"
+    )
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    names = list(map(printable, by_period))
+    for heading in ("from", f"mean wait,\n{names[0]}", *names[1:]):
+        table.add_column(heading, justify="right", overflow="fold")
+    for number, wait in enumerate(baseline.waits):
+        reductions = (comparison.reductions[number] for comparison in others)
+        table.add_row(
+            duration(baseline.ends[number] - first),
+            duration(wait) if math.isfinite(wait) else "no tasks",
+            *(f"{reduction:+.1%}" if math.isfinite(reduction) else "" for reduction in reductions),
+        )
+    table.add_row(
+        "all",
+        "",
+        *(
+            f"{each.mean:+.1%}{_interval(_finite(each.low), _finite(each.high))}"
+            if math.isfinite(each.mean)
+            else ""
+            for each in (comparison.overall for comparison in others)
+        ),
+    )
+    console().print(table)
+
+
+def _show_verdicts(
+    rows: "list[ComparisonRow]", by_period: "Mapping[str, PeriodComparison]"
+) -> None:
+    """Print for each policy whether its users certainly wait less, and what to do if undecided.
+
+    Args:
+        rows: The rows of the table; the first row is of the baseline.
+        by_period: Comparisons by policy; empty without --periods.
+    """
+    from allocator.cli.tables import console
+    from allocator.contract.printable import printable
+
+    baseline, *others = rows
+    interval = "both intervals are" if by_period else "the interval is"
+    verdicts = {row.policy: row.verdict(by_period.get(row.policy)) for row in others}
+    lines = []
+    for policy, verdict in verdicts.items():
+        change = {
+            "less": f"users wait less than under {baseline.policy}, because {interval} above 0",
+            "longer": f"users wait longer than under {baseline.policy}, because {interval} below 0",
+            "undecided": f"undecided, because {'an' if by_period else 'the'} interval contains 0 "
+            "or is unknown",
+        }[verdict]
+        lines.append(f"{printable(policy)}: {printable(change)}.")
+    if "undecided" in verdicts.values():
+        lines.append(
+            "If undecided, keep your policy, or compare a longer history. If light users matter "
+            "most, look at their interval."
+        )
+    if not by_period:
+        lines.append("An interval covers other users, but no other months: add --periods N.")
+    console().print("\n".join(("", *lines)), highlight=False)
+
+
+def _show(
+    rows: "list[ComparisonRow]",
+    used: "Mapping[str, float]",
+    by_period: "Mapping[str, PeriodComparison]",
+) -> None:
+    """Print the comparison: a table, a table of periods, and a verdict on each policy.
+
+    Args:
+        rows: A row for each policy; the first row is of the baseline.
+        used: Utilization of the fullest resource, by policy.
+        by_period: Comparisons by policy; empty without --periods.
+    """
     from rich.table import Table
 
     from allocator.cli.tables import console
@@ -210,3 +341,6 @@ def _show(rows: "list[ComparisonRow]", used: "Mapping[str, float]") -> None:
             f"{used[row.policy]:.1%}",
         )
     console().print(table)
+    if by_period:
+        _show_periods(by_period)
+    _show_verdicts(rows, by_period)

@@ -1,4 +1,4 @@
-"""`longshare explain USER`: explains a user's rank."""
+"""`longshare explain USER`: explains a user's rank, and why the user gets no offers."""
 
 import typer
 
@@ -14,11 +14,11 @@ def explain(
     as_json: options.AsJson = False,
     timeout: options.Timeout = options.DEFAULT_TIMEOUT,
 ) -> None:
-    """Explain a user's rank, and show which users will overtake each other, and when.
+    """Explain why a user gets no offers, its rank, and when its rank will change.
 
     The output splits the priority into present holdings and commitments. It names the users
-    directly ahead and behind, and the time until the commitment has halved. If the user gets no
-    offers, the output gives the reason.
+    directly ahead and behind, and the time until the commitment has halved. For each framework that
+    gets no more offers, it gives all reasons, the reason closest to an offer first.
 
     Example: longshare explain alice
     """

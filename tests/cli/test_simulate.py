@@ -220,11 +220,17 @@ def test_policies_are_compared_with_a_figure(trace: Path, tmp_path: Path) -> Non
     assert sdrf["utilization_while_waiting"] == {"cpus": 1.0, "mem": 0.25}
     shown = longshare(*command, "mem=8,cpus=2", "--out", str(tmp_path / "c.png"))
     table = shown.stdout
-    row, interval = table.splitlines()[-4:-2]
+    lines = table.splitlines()
+    position = next(number for number, line in enumerate(lines) if line.startswith("sdrf"))
+    row, interval = lines[position : position + 2]
     assert (row.split()[3], row.split()[-1]) == ("+0.0%", "87.5%")
     assert interval.split()[-2:] == ["[0.0,", "0.0]"]
     assert "Large tasks block" not in shown.stderr
     assert sdrf["saved_s"] == {}
+    assert (drf["verdict"], sdrf["verdict"]) == (None, "undecided")
+    assert "sdrf:half_life=1m: undecided, because the interval contains 0" in table
+    assert "compare a longer history" in table
+    assert "no other months: add --periods N" in " ".join(table.split())
     assert (tmp_path / "c.png").read_bytes()[:4] == b"\x89PNG"
     for policies, complaint in (
         ("drf", "name two or more"),
@@ -234,6 +240,31 @@ def test_policies_are_compared_with_a_figure(trace: Path, tmp_path: Path) -> Non
         completed = longshare(*command[:3], policies, "--load", "1")
         assert (completed.returncode, completed.stdout) == (2, "")
         assert complaint in completed.stderr
+
+
+@pytest.mark.slow  # may compile the fast path
+@pytest.mark.timeout(600)
+def test_periods_of_a_trace_are_compared_with_an_interval_over_periods(tmp_path: Path) -> None:
+    path = tmp_path / "trace.parquet"
+    hour = [
+        *((0, 100, "hog", 1, 1) for _ in range(30)),
+        *((second, 10, user, 1, 1) for second in (50, 100) for user in ("ann", "bob")),
+    ]
+    rows = [(3600 * n + at, run, *task) for n in range(6) for at, run, *task in sorted(hour)]
+    store.write(trace_of(rows), path)
+    policies = ("--policies", "fifo,sdrf:half_life=10m", "--capacity", "cpus=4,mem=4")
+    command = ("compare", str(path), *policies, "--out", str(tmp_path / "c.png"), "--periods", "6")
+    completed = longshare(*command, "--json")
+    assert completed.returncode == 0, completed.stderr
+    fifo, sdrf = json.loads(completed.stdout)["policies"]
+    assert len(sdrf["periods"]) == 6
+    assert sdrf["periods"][0]["from_s"] == 0.0
+    assert all(period["reduction"] > 0.0 for period in sdrf["periods"])
+    assert 0.0 < sdrf["periods_low"] <= sdrf["periods_reduction"] <= sdrf["periods_high"]
+    assert (fifo["periods_reduction"], fifo["verdict"]) == (0.0, None)
+    shown = " ".join(longshare(*command).stdout.split())
+    assert "of tasks submitted in 6 periods of" in shown
+    assert "add --periods N" not in shown
 
 
 @pytest.mark.slow  # may compile the fast path

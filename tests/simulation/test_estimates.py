@@ -13,7 +13,12 @@ from allocator.simulation.generator import google_month
 from allocator.simulation.setting import Setting
 from allocator.simulation.statistics import statistics
 from allocator.simulation.studies import fitting, sdrf_findings, tsf_findings
-from allocator.simulation.studies.estimates import all_of, estimate, resampled_ends
+from allocator.simulation.studies.estimates import (
+    all_of,
+    estimate,
+    ratio_estimate,
+    resampled_ends,
+)
 from allocator.simulation.studies.fingerprints import Fingerprint, Months, miss
 from allocator.simulation.studies.results import Result
 from allocator.simulation.studies.waiting import users_at_starts
@@ -62,6 +67,21 @@ def test_an_interval_of_eight_draws_contains_the_mean_in_nine_of_ten_cases() -> 
     )
     skewed = generator.gamma(4.0, 2.5, (4000, 8)).tolist()  # mean 10 and deviation 5
     assert coverage(skewed, 10.0) == pytest.approx(0.9, abs=0.04)
+
+
+def test_a_ratio_over_samples_is_that_of_the_sums_and_its_interval_holds_in_nine_of_ten_cases() -> (
+    None
+):
+    exact = ratio_estimate([1.0, 20.0, 3.0], [2.0, 40.0, 6.0])
+    assert (exact.mean, exact.low, exact.high) == pytest.approx((0.5, 0.5, 0.5))
+    quiet = ratio_estimate([1.0, 20.0, -0.5], [2.0, 40.0, 0.1])
+    assert quiet.mean == pytest.approx(20.5 / 42.1), "a quiet month hardly counts"
+    generator = np.random.default_rng(3)
+    below = generator.gamma(4.0, 2.5, (4000, 12))
+    above = 0.2 * below + generator.normal(0.0, 2.0, below.shape)
+    drawn = [ratio_estimate(*pair) for pair in zip(above.tolist(), below.tolist(), strict=True)]
+    held = sum(interval.low <= 0.2 <= interval.high for interval in drawn) / len(drawn)
+    assert held == pytest.approx(0.9, abs=0.02)
 
 
 @pytest.mark.parametrize("users", [6, 20])

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from allocator.simulation import reference, store
+from allocator.simulation.outcome import NEVER, Operations, Outcome
 from allocator.simulation.setting import Setting
 from allocator.simulation.studies import cells as cells_module
 from allocator.simulation.studies import compared, measures, rivals, windows
@@ -465,6 +466,44 @@ def test_a_comparison_names_each_user_whose_wait_changes_by_more_than_a_second()
     assert first.saved_s == {}
     assert list(second.saved_s.items()) == [("dan", 8.0), ("ann", 2.0), ("bob", -5.0)]
     assert (second.gain, second.lose, second.mean_user_completion_ratio) == (2, 1, 0.75)
+
+
+def test_a_task_counts_in_the_period_of_its_submission_and_each_user_counts_once() -> None:
+    rows = [(0, "a"), (1, "a"), (2, "b"), (10, "b"), (20, "b")]
+    trace = trace_of([(when, 5, user, 1, 1) for when, user in rows])
+    started = np.array([2, 5, 8, 14, -1]) * 10**6
+    started[-1] = NEVER
+    outcome = Outcome(trace, started, np.zeros(5, np.int32), Operations())
+    assert compared.period_ends(trace, 2).tolist() == [0.0, 10.0, 20.0]
+    assert compared.waits_by_period(outcome, 2).tolist() == [((2 + 4) / 2 + 6) / 2, 4.0]
+    waits = compared.waits_by_period(outcome, 3)
+    assert waits[:2].tolist() == [4.5, 4.0]
+    assert np.isnan(waits[2]), "the only task of the last period never started"
+
+
+def test_periods_decide_together_with_the_users() -> None:
+    trace = trace_of([(0, 1, "a", 1, 1), (30, 1, "a", 1, 1)])
+
+    def overall(*after: float) -> compared.PeriodComparison:
+        before = np.array([100.0, 0.0, np.nan, 50.0])
+        return compared.by_period(trace, {"drf": before, "sdrf": np.array(after)})["sdrf"]
+
+    better = overall(80.0, 0.0, np.nan, 41.0)
+    assert better.ends == (0.0, 7.5, 15.0, 22.5, 30.0)
+    assert np.array(better.reductions) == pytest.approx([0.2, np.nan, np.nan, 0.18], nan_ok=True)
+    assert better.overall.mean == pytest.approx(29 / 150)
+    assert better.overall.draws == 3, "a period without tasks does not count"
+    mixed = overall(60.0, 0.0, np.nan, 60.0)
+    row = compared.ComparisonRow("sdrf", 1.0, 0.2, 0.1, 0.3, 0.2, None, None, 0.2, 1, 0, 1.0, {})
+    worse = replace(row, reduction_low=-0.3, reduction_high=-0.1)
+    assert [row.verdict(periods) for periods in (None, better, mixed)] == [
+        *("less", "less", "undecided"),
+    ]
+    assert [worse.verdict(periods) for periods in (None, better)] == ["longer", "undecided"]
+    assert replace(row, reduction_low=-0.1).verdict(better) == "undecided"
+    assert replace(row, reduction_low=None, reduction_high=None).verdict(None) == "undecided"
+    idle = compared.by_period(trace, {"drf": np.zeros(2), "sdrf": np.zeros(2)})["sdrf"]
+    assert row.verdict(idle) == "undecided", "nobody waits"
 
 
 def test_ticks_of_logarithmic_axes_are_plain_numbers_and_durations() -> None:

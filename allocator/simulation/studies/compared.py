@@ -2,10 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from matplotlib.figure import Figure
 
+from allocator.simulation.outcome import NEVER, Outcome
 from allocator.simulation.studies.comparisons import (
     PolicyGain,
     distribution,
@@ -13,7 +15,9 @@ from allocator.simulation.studies.comparisons import (
     reduction_interval,
 )
 from allocator.simulation.studies.drawing import legend, new_figure, styles, time_axis
-from allocator.simulation.studies.measures import UserMeasures
+from allocator.simulation.studies.estimates import Estimate, ratio_estimate
+from allocator.simulation.studies.measures import Floats, UserMeasures
+from allocator.simulation.trace import MICROSECONDS, Trace
 
 
 @dataclass(frozen=True)
@@ -49,6 +53,103 @@ class ComparisonRow:
     lose: int
     mean_user_completion_ratio: float
     saved_s: dict[str, float]
+
+    def verdict(self, periods: "PeriodComparison | None") -> Literal["less", "longer", "undecided"]:
+        """Return whether users wait less or longer than under the first policy, by all intervals.
+
+        Args:
+            periods: The same comparison by period; None: not computed.
+        """
+        ends = [(self.reduction_low, self.reduction_high)]
+        if periods is not None:
+            ends.append((periods.overall.low, periods.overall.high))
+        if all(low is not None and low > 0.0 for low, _high in ends):
+            return "less"
+        if all(high is not None and high < 0.0 for _low, high in ends):
+            return "longer"
+        return "undecided"
+
+
+@dataclass(frozen=True)
+class PeriodComparison:
+    """Waits under one policy in equal periods of a trace, compared with the first policy.
+
+    Args:
+        ends: Borders of the periods in seconds, one more than there are periods.
+        waits: Mean wait in each period (`waits_by_period`), in seconds.
+        reductions: Fraction by which this wait is lower than under the first policy, by period; NaN
+            without a wait under the first policy.
+        overall: The same fraction over all periods, with a 90 % interval (Student's t over
+            periods); all NaN without a wait under the first policy.
+    """
+
+    ends: tuple[float, ...]
+    waits: tuple[float, ...]
+    reductions: tuple[float, ...]
+    overall: Estimate
+
+
+def period_ends(trace: Trace, periods: int) -> Floats:
+    """Return the borders of equal periods, from the first to the last submission, in seconds.
+
+    Args:
+        trace: The trace, with at least one task.
+        periods: Number of periods.
+
+    Returns:
+        One value more than there are periods.
+    """
+    first, last = int(trace.submitted[0]), int(trace.submitted[-1])
+    return np.linspace(first, last, periods + 1) / MICROSECONDS
+
+
+def waits_by_period(outcome: Outcome, periods: int) -> Floats:
+    """Return the mean over users of their mean waits in each period, in seconds.
+
+    A task belongs to the period of its submission (`period_ends`). Tasks that never started are
+    left out. The value of a period without started tasks is NaN.
+
+    Args:
+        outcome: The simulated tasks, at least one.
+        periods: Number of periods.
+    """
+    trace = outcome.trace
+    ran = outcome.started != NEVER
+    borders = period_ends(trace, periods)[1:-1]
+    period = np.searchsorted(borders, trace.submitted[ran] / MICROSECONDS, side="right")
+    users = len(trace.users)
+    cell = period * users + trace.user[ran]
+    tasks = np.bincount(cell, minlength=periods * users).reshape(periods, users)
+    total = np.bincount(cell, outcome.wait[ran], periods * users).reshape(periods, users)
+    with np.errstate(invalid="ignore"):
+        means = np.where(tasks > 0, total / tasks, 0.0)
+        waits: Floats = means.sum(axis=1) / (tasks > 0).sum(axis=1)
+    return waits
+
+
+def by_period(trace: Trace, waits: Mapping[str, Floats]) -> dict[str, PeriodComparison]:
+    """Compare each policy with the first one, period by period.
+
+    Args:
+        trace: The simulated trace.
+        waits: Waits in each period (`waits_by_period`), by policy. May be empty.
+    """
+    first = next(iter(waits.values()), np.empty(0))
+    ends = tuple(period_ends(trace, len(first)).tolist()) if len(first) else ()
+    present = np.isfinite(first)
+    ever_waits = bool((first[present] > 0.0).any())
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return {
+            policy: PeriodComparison(
+                ends,
+                tuple(wait.tolist()),
+                tuple(np.where(first > 0.0, 1.0 - wait / first, np.nan).tolist()),
+                ratio_estimate((first - wait)[present].tolist(), first[present].tolist())
+                if ever_waits
+                else Estimate(np.nan, np.nan, np.nan, int(present.sum())),
+            )
+            for policy, wait in waits.items()
+        }
 
 
 def rows(fared: Mapping[str, UserMeasures]) -> list[ComparisonRow]:

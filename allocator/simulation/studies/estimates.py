@@ -119,6 +119,22 @@ def estimate(values: Sequence[float]) -> Estimate:
     return Estimate(mean, mean - reach, mean + reach, count, spread)
 
 
+def ratio_estimate(numerators: Sequence[float], denominators: Sequence[float]) -> Estimate:
+    """Return Σ numerators / Σ denominators over several samples, with its confidence interval.
+
+    A sample with a large denominator counts more than others, as in the ratio estimator (W. G.
+    Cochran, "Sampling Techniques", 3rd edition, 1977, §6.4). The interval is that of the mean of
+    the linearised ratio.
+
+    Args:
+        numerators: One value for each sample, at least one.
+        denominators: One value for each sample; their sum is positive.
+    """
+    above, below = np.asarray(numerators), np.asarray(denominators)
+    ratio = float(above.sum() / below.sum())
+    return estimate((ratio + (above - ratio * below) / below.mean()).tolist())
+
+
 def resampled_ends(resampled: NDArray[np.float64], users: int) -> tuple[float, float]:
     """Return a 90 % interval of a statistic from its bootstrap values, corrected for few users.
 
