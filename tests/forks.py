@@ -1,8 +1,8 @@
 """`longshare` in separate processes, forked from a process that has imported all commands need.
 
 Imports of half a second would otherwise dominate the duration of command-line tests. A fork runs
-`allocator.cli` like `python -m`, with its own arguments, environment, folder, streams and signals.
-The fork is a child of the process that requested it.
+`allocator.cli`, or another module, like `python -m`, with its own arguments, environment, folder,
+streams and signals. The fork is a child of the process that requested it.
 
 tests/cli/test_lazy_imports.py, tests/frameworks and the first pages of the documentation test that
 the command also starts without a fork.
@@ -43,7 +43,10 @@ _asking = threading.Lock()
 
 
 class Longshare(subprocess.Popen[Any]):
-    """A process that runs `longshare` with arguments; otherwise like `subprocess.Popen`."""
+    """A process that runs `longshare` with arguments; otherwise like `subprocess.Popen`.
+
+    The arguments `-m MODULE` run another module of this checkout.
+    """
 
     def _execute_child(self, args: list[str], *rest: Any) -> None:  # noqa: ANN401 - as it is there
         cwd, env, pipes = rest[4], rest[5], rest[9:15]
@@ -143,7 +146,9 @@ def _become(wanted: dict[str, Any], streams: list[int]) -> None:
     sys.stdin = open(0, closefd=False, encoding="utf-8")  # noqa: SIM115
     sys.stdout = open(1, "w", closefd=False, encoding="utf-8")  # noqa: SIM115
     sys.stderr = open(2, "w", 1, closefd=False, encoding="utf-8", errors="backslashreplace")  # noqa: SIM115
-    sys.argv = ["longshare", *wanted["args"]]
+    sys.argv = (
+        wanted["args"][1:] if wanted["args"][:1] == ["-m"] else ["longshare", *wanted["args"]]
+    )
 
 
 def main() -> None:
@@ -160,12 +165,13 @@ def main() -> None:
 
 
 def _run() -> int:
-    """Run the command; return its exit code when everything except the interpreter has ended.
+    """Run the module; return its exit code when everything except the interpreter has ended.
 
     Memory shared with the forking process is not freed, because that would copy the memory first.
     """
+    module = "allocator.cli" if sys.argv[0] == "longshare" else sys.argv[0]
     try:
-        runpy.run_module("allocator.cli", run_name="__main__", alter_sys=True)
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
         code: object = 0
     except SystemExit as end:
         code = end.code or 0

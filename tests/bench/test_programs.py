@@ -1,11 +1,11 @@
 """Each program of the package `bench` runs to its end at its smallest size."""
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.forks import longshare
 
 ROOT = Path(__file__).parents[2]
 PROGRAMS = sorted(path.stem for path in (ROOT / "bench").glob("*.py"))
@@ -37,15 +37,7 @@ SMALLEST = {
 
 def run(program: str, *arguments: str) -> str:
     environment = {name: value for name, value in os.environ.items() if name != _MESOS}
-    done = subprocess.run(
-        [sys.executable, "-m", f"bench.{program}", *arguments],
-        cwd=ROOT,
-        env=environment,
-        input="\n",
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = longshare("-m", f"bench.{program}", *arguments, given="\n", env=environment)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
