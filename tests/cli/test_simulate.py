@@ -247,10 +247,10 @@ def test_policies_are_compared_with_a_figure(trace: Path, tmp_path: Path) -> Non
 def test_periods_of_a_trace_are_compared_with_an_interval_over_periods(tmp_path: Path) -> None:
     path = tmp_path / "trace.parquet"
     hour = [
-        *((0, 100, "hog", 1, 1) for _ in range(30)),
-        *((second, 10, user, 1, 1) for second in (50, 100) for user in ("ann", "bob")),
+        *((0, 100, "hog") for _ in range(30)),
+        *((second, 10, user) for second in (50, 100) for user in ("ann", "bob")),
     ]
-    rows = [(3600 * n + at, run, *task) for n in range(6) for at, run, *task in sorted(hour)]
+    rows = [(3600 * n + at, run, user, 1, 1) for n in range(6) for at, run, user in sorted(hour)]
     store.write(trace_of(rows), path)
     policies = ("--policies", "fifo,sdrf:half_life=10m", "--capacity", "cpus=4,mem=4")
     command = ("compare", str(path), *policies, "--out", str(tmp_path / "c.png"), "--periods", "6")
