@@ -254,6 +254,12 @@ def _show_periods(by_period: "Mapping[str, PeriodComparison]") -> None:
         ),
     )
     console().print(table)
+    waits = [wait for comparison in by_period.values() for wait in comparison.waits]
+    if max(filter(math.isfinite, waits), default=0.0) > second - first:
+        console().print(
+            "Some waits are longer than a period, so the periods depend on each other, and their "
+            "interval is too narrow: take fewer periods."
+        )
 
 
 def _show_verdicts(

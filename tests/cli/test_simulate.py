@@ -265,6 +265,8 @@ def test_periods_of_a_trace_are_compared_with_an_interval_over_periods(tmp_path:
     shown = " ".join(longshare(*command).stdout.split())
     assert "of tasks submitted in 6 periods of" in shown
     assert "add --periods N" not in shown
+    assert "take fewer periods" not in shown
+    assert "take fewer periods" in longshare(*command[:-1], "60").stdout
 
 
 @pytest.mark.slow  # may compile the fast path
