@@ -16,7 +16,7 @@ def duration(seconds: float) -> str:
 
 
 def clock(at: float, ago: float) -> str:
-    """Return a past time as text, such as "03:12:09 UTC"; with its date if it is over a day ago.
+    """Return a past time as text: "03:12:09 UTC", after a day with the date.
 
     Args:
         at: The time in seconds since the Unix epoch.
@@ -27,7 +27,7 @@ def clock(at: float, ago: float) -> str:
 
 
 def since(at: float, now: float) -> str:
-    """Return a past time and its distance, such as "03:12:09 UTC, 41.0 min ago".
+    """Return a past time and its distance: "03:12:09 UTC, 41.0 min ago".
 
     Args:
         at: The time in seconds since the Unix epoch.

@@ -226,7 +226,7 @@ def _show_periods(by_period: "Mapping[str, PeriodComparison]") -> None:
     from allocator.contract.printable import printable
     from allocator.formatting import duration
 
-    baseline, *others = by_period.values()
+    baseline, *alternatives = by_period.values()
     first, second = baseline.ends[:2]
     console().print(
         f"\nThe column less by, of tasks submitted in {len(baseline.waits)} periods of "
@@ -237,7 +237,7 @@ def _show_periods(by_period: "Mapping[str, PeriodComparison]") -> None:
     for heading in ("from", f"mean wait,\n{names[0]}", *names[1:]):
         table.add_column(heading, justify="right", overflow="fold")
     for number, wait in enumerate(baseline.waits):
-        reductions = (comparison.reductions[number] for comparison in others)
+        reductions = (comparison.reductions[number] for comparison in alternatives)
         table.add_row(
             duration(baseline.ends[number] - first),
             duration(wait) if math.isfinite(wait) else "no tasks",
@@ -247,10 +247,10 @@ def _show_periods(by_period: "Mapping[str, PeriodComparison]") -> None:
         "all",
         "",
         *(
-            f"{each.mean:+.1%}{_interval(_finite(each.low), _finite(each.high))}"
-            if math.isfinite(each.mean)
+            f"{mean.mean:+.1%}{_interval(_finite(mean.low), _finite(mean.high))}"
+            if math.isfinite(mean.mean)
             else ""
-            for each in (comparison.overall for comparison in others)
+            for mean in (comparison.overall for comparison in alternatives)
         ),
     )
     console().print(table)
@@ -274,9 +274,9 @@ def _show_verdicts(
     from allocator.cli.tables import console
     from allocator.contract.printable import printable
 
-    baseline, *others = rows
+    baseline, *alternatives = rows
     interval = "both intervals are" if by_period else "the interval is"
-    verdicts = {row.policy: row.verdict(by_period.get(row.policy)) for row in others}
+    verdicts = {row.policy: row.verdict(by_period.get(row.policy)) for row in alternatives}
     lines = []
     for policy, verdict in verdicts.items():
         change = {

@@ -112,8 +112,7 @@ class Wording(ABC):
         Args:
             explanation: The explanation to complete.
             waits: The reasons, one for each client, as `Survey.explain` returned them.
-            idle_since: client → time since which the client has held nothing, in seconds since the
-                Unix epoch; as far as it is known.
+            idle_since: client → start of the time without resources, in seconds since 1970.
         """
 
     @abstractmethod
