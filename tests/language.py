@@ -13,6 +13,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import TypeAlias
@@ -61,7 +62,7 @@ _SHORTEST_SENTENCE = 3
 Recorded: TypeAlias = dict[str, dict[str, float]]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Sentence:
     """A sentence of a docstring, a page or a comment."""
 
@@ -70,7 +71,7 @@ class Sentence:
     """The line at which its paragraph begins."""
     text: str
 
-    @property
+    @cached_property
     def words(self) -> list[str]:
         """The words in lower case."""
         return [word.lower() for word in re.findall(r"[A-Za-z][A-Za-z'’-]*", self.text)]

@@ -78,7 +78,7 @@ def _says(poison: str) -> Scenario:
         assert isinstance(framework, hostile.Hostile)
         framework.poison = poison
 
-    return Scenario(script, replace(SHORT, effort=True))
+    return Scenario(script, replace(SHORT, seconds=30.0, effort=True))
 
 
 async def _ahead_then_killed(world: World) -> None:
