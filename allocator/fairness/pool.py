@@ -820,8 +820,17 @@ class Pool(Generic[User]):
         Later changes of the pool do not affect the snapshot. The call takes about two microseconds
         a user.
         """
+        return run_to_completion(self.still_in_steps())
+
+    def still_in_steps(self) -> "Cooperative[PoolSnapshot[User]]":
+        """Generator form of `still`. The pool must not be used until it is exhausted."""
+        yield from self.rate_in_steps()
         self._rate_changed()
-        accounts = {user: account.copy() for user, account in self._accounts.items()}
+        accounts: dict[User, Account] = {}
+        for number, (user, account) in enumerate(self._accounts.items(), 1):
+            accounts[user] = account.copy()
+            if not number % _USERS_A_STEP:
+                yield
         return PoolSnapshot(
             self.policy, self._parameters.tau, self._parameters.capacity, self._clock.now, accounts
         )

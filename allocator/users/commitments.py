@@ -218,7 +218,7 @@ class MemoryExport:
             for name, (named, rest) in absent.items()
         }
         for pool in self._pools:
-            snapshot, standings = pool.still(), list[Standing[str]]()
+            snapshot, standings = (yield from pool.still_in_steps()), list[Standing[str]]()
             for standing in snapshot.standings_at(snapshot.now):
                 standings.append(standing)
                 yield

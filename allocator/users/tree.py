@@ -543,11 +543,11 @@ class UserTree(Generic[Client]):
         self.update_entitlements()
         self._export.mark_all_changed()
         elapsed = max(self.now - memory.time, 0.0) if memory.time else 0.0
-        present = {
-            user: (dict(account.overuse), account.rate_of_use)
-            for pool in self._pools
-            for user, account in pool.still().accounts.items()
-        }
+        present: dict[str, tuple[Mapping[str, float], float]] = {}
+        for pool in self._pools:
+            snapshot = yield from pool.still_in_steps()
+            for user, account in snapshot.accounts.items():
+                present[user] = account.overuse, account.rate_of_use
         if self._settings.policy.tau is None:
             self._pools.set_decay(memory.tau)
         tau = self._pools.tau if memory.tau is None else memory.tau

@@ -50,6 +50,10 @@ _MIN_PROBES = 64
 """Minimum number of rows without capacity for one shape that the next shape examines again."""
 _AGENTS_A_STEP = 50
 """Agents examined in one step."""
+_TESTS_A_STEP = 5000
+"""Placement constraints of new agents that one step may read, for all its agents together."""
+_CLIENTS_A_STEP = 500
+"""Clients examined in one step."""
 _ROWS_A_STEP = 100
 """Client masks compared in one step."""
 
@@ -318,6 +322,7 @@ class Eligibility:
         self._builder = builder
         self._index = index
         self._able: dict[tuple[object, ...], ClientMask] = {}
+        """Results of `_able_to_use`, by all facts of an agent on which they depend."""
         self._minimums: dict[tuple[int, int], tuple[int, Resources, ClientTask]] = {}
         """Least number of tasks that exceeds declined resources, by the ids of the resources and
         the task.
@@ -345,7 +350,10 @@ class Eligibility:
         for place, (agent, mask) in enumerate(zip(agents, allowed, strict=True)):
             if not place % _AGENTS_A_STEP:
                 yield
-            able = mask & clients & self._able_to_use(agent)
+            key = agent.has_gpus, agent.region, agent.multi_role, agent.hierarchical_role
+            if key not in self._able:
+                self._able[key] = yield from self._able_to_use(agent)
+            able = mask & clients & self._able[key]
             for client, number in self._declined(agent, able, fewest):
                 if not number:
                     able &= ~self._index.bit[client]
@@ -353,6 +361,24 @@ class Eligibility:
                     numbers = minimums.setdefault(client, {})
                     numbers[place] = max(number, numbers.get(place, 0))
             eligible.append(able)
+        yield from self._raise_fewest(fewest, minimums, eligible)
+        return eligible
+
+    def _raise_fewest(
+        self,
+        fewest: dict[Client, tuple[ClientTask, int]],
+        minimums: Mapping[Client, Mapping[int, int]],
+        eligible: list[ClientMask],
+    ) -> Cooperative[None]:
+        """Raise the least numbers of tasks of clients that declined parts of agents.
+
+        A client is not eligible on agents that need a larger number.
+
+        Args:
+            fewest: By client: its task, and the number to raise.
+            minimums: The number that each agent needs, by client and the agent's place.
+            eligible: For each agent, the eligible clients, of which some are removed.
+        """
         for client, by_agent in minimums.items():
             yield
             bit, (task, number) = self._index.bit[client], fewest[client]
@@ -364,7 +390,6 @@ class Eligibility:
             for place, least in numbers.items():
                 if least > number:
                     eligible[place] &= ~bit
-        return eligible
 
     def _declined(
         self, agent: Agent, able: ClientMask, fewest: Mapping[Client, tuple[ClientTask, int]]
@@ -395,19 +420,17 @@ class Eligibility:
                     capacity = capacities[task] = max_tasks(free, task.needs)
                 yield client, number if number <= capacity else 0
 
-    def _able_to_use(self, agent: Agent) -> ClientMask:
+    def _able_to_use(self, agent: Agent) -> Cooperative[ClientMask]:
         """Return the clients whose framework's capabilities allow them to use an agent.
 
-        See Mesos semantics, §3.6.
+        See Mesos semantics, §3.6. Generator for cooperative steps.
         """
-        key = agent.has_gpus, agent.region, agent.multi_role, agent.hierarchical_role
-        able = self._able.get(key)
-        if able is None:
-            able = self._able[key] = sum(
-                bit
-                for client, bit in self._index.bit.items()
-                if self._builder.usable(agent, client) is not None
-            )
+        able: ClientMask = 0
+        for place, (client, bit) in enumerate(self._index.bit.items(), 1):
+            if not place % _CLIENTS_A_STEP:
+                yield
+            if self._builder.usable(agent, client) is not None:
+                able |= bit
         return able
 
 
@@ -538,8 +561,10 @@ class BulkAllocator:
         """
         by_key: dict[_GroupKey, AgentGroup] = {}
         visited: list[tuple[AgentGroup, Agent, ClientMask]] = []
+        tests = self._index.constraints + 1
+        agents_a_step = max(min(_TESTS_A_STEP // tests, _AGENTS_A_STEP), 1)
         for number, agent in enumerate(agents):
-            if number and not number % _AGENTS_A_STEP:
+            if number and not number % agents_a_step:
                 yield
             clients = may_use(agent)
             key = self._group_key(agent, clients)
@@ -561,10 +586,10 @@ class BulkAllocator:
         The returned tasks are not yet in the ledger; `FairShareStage.serve` records and offers
         them.
         """
-        fewest = self._fewest(group.agents[0])
+        fewest = yield from self._fewest(group.agents[0])
         allowed = [self._limit.without(clients) for clients in group.may_use]
         eligible = yield from self._eligibility.find_eligible(group.agents, allowed, fewest)
-        shapes = self._shapes(fewest, (yield from partition(eligible)))
+        shapes = yield from self._shapes(fewest, (yield from partition(eligible)))
         if not shapes:
             return {}
         free = [agent.available.divisible for agent in group.agents]
@@ -695,11 +720,11 @@ class BulkAllocator:
 
         return plan.table.regroup(clients | self._clients_of(plan.shapes), useful)
 
-    def _fewest(self, agent: Agent) -> dict[Client, tuple[ClientTask, int]]:
+    def _fewest(self, agent: Agent) -> Cooperative[dict[Client, tuple[ClientTask, int]]]:
         """Return each client's task and the least number of tasks in an acceptable offer.
 
         If a client's demand is unknown, its task is a whole agent. Clients that accept no number of
-        tasks are left out.
+        tasks are left out. Generator for cooperative steps.
 
         Args:
             agent: An agent that represents the group.
@@ -710,7 +735,9 @@ class BulkAllocator:
             dict[Client, tuple[ClientTask, int]](),
         )
         whole = Quantities(free.divisible)
-        for client in self._index.clients():
+        for place, client in enumerate(self._index.clients(), 1):
+            if not place % _CLIENTS_A_STEP:
+                yield
             demand = self._index.tasks.get(client, whole)
             task = tasks.get(id(demand))
             if task is None:
@@ -722,17 +749,20 @@ class BulkAllocator:
 
     def _shapes(
         self, fewest: Mapping[Client, tuple[ClientTask, int]], classes: Mapping[ClientMask, int]
-    ) -> list[TaskShape]:
+    ) -> Cooperative[list[TaskShape]]:
         """Group clients into task shapes.
 
         Clients with equal tasks, equal least numbers of tasks, and the same class form one shape.
+        Generator for cooperative steps.
 
         Args:
             fewest: By client: its task, and the least number of tasks to allocate at once.
             classes: The number of each client's class by the client's bit, from `partition`.
         """
         shapes: dict[tuple[ClientTask, int, int], TaskShape] = {}
-        for client, (task, number) in fewest.items():
+        for place, (client, (task, number)) in enumerate(fewest.items(), 1):
+            if not place % _CLIENTS_A_STEP:
+                yield
             eligible_on = classes.get(self._index.bit[client])
             if eligible_on is not None:
                 shape = shapes.setdefault((task, number, eligible_on), TaskShape(task, number))

@@ -313,6 +313,11 @@ class ClientIndex:
             yield self._demands, facts.demand
         yield from zip(self._minimums, facts.minimums, strict=False)
 
+    @property
+    def constraints(self) -> int:
+        """Number of different placement constraints, which `excluded_from` reads for new agents."""
+        return len(self._by_constraint)
+
     def clients(self) -> Iterator[Client]:
         """Return an iterator over the clients, in the order in which they began to want offers.
 
