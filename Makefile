@@ -116,7 +116,7 @@ compiled-tests: $(DEV) compiled-wheel ## run the engine's tests with compiled mo
 	@cp -a bench deploy docs proto tests build/compiled
 	cd build/compiled && PYTHONPATH=. $(abspath $(BIN))/python -m pytest -n auto $(or $(ARGS),$(COMPILED_TESTS))
 
-release-check: $(DEV) $(RELEASE) ## build and check everything for a release that can be checked on this machine, in build/release
+release-check: $(DEV) $(OPERATIONS) $(RELEASE) ## build and check everything for a release that can be checked on this machine, in build/release
 	$(BIN)/python deploy/release/check.py
 
 versioned-docs: $(DEV) ## commit this version's documentation to the branch gh-pages, which keeps the other versions

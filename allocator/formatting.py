@@ -1,4 +1,4 @@
-"""Formatting of times, durations, names and counts in sentences for people."""
+"""Formatting of times, durations, names, counts and errors in sentences for people."""
 
 from datetime import UTC, datetime
 
@@ -53,3 +53,12 @@ def shortened(message: str) -> str:
     A message may contain received text of any length.
     """
     return message if len(message) <= _LONGEST else f"{message[:_LONGEST]}…"
+
+
+def bind_error(error: OSError) -> str:
+    """Return why a program cannot listen on an address, without the address and error number.
+
+    asyncio repeats the address before the reason, and from Python 3.14 on also the error number.
+    """
+    reason = (error.strerror or str(error)).rpartition(": ")[2]
+    return reason.removeprefix(f"[errno {error.errno}] ")

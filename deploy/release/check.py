@@ -1,9 +1,13 @@
 """Check the requirements of a release without publishing: `make release-check`.
 
+Each result is printed as soon as it is known. `python deploy/release/check.py 'every Python'` runs
+only the named checks, for example after a repair.
+
 The artifacts to publish are written to build/release: the distributions, the list of their contents
 (CycloneDX), and the notes.
 """
 
+import argparse
 import gzip
 import hashlib
 import io
@@ -20,7 +24,6 @@ from contextlib import suppress
 from pathlib import Path
 
 from rich.console import Console
-from rich.table import Table
 
 ROOT = Path(__file__).parents[2]
 OUT = ROOT / "build" / "release"
@@ -319,10 +322,13 @@ def compiled() -> str:
 
 
 def newer_debian() -> str:
-    """Run quick tests on the Python of Debian's testing suite, as root with debootstrap."""
+    """Run quick tests on the Pythons of Debian's testing suite, as root with debootstrap."""
     if os.geteuid() != 0 or shutil.which("debootstrap") is None:
         return "not run: `make newer` needs root and debootstrap"
-    return run("make", "--no-print-directory", "newer").splitlines()[-1].strip("= ")
+    output = run("make", "--no-print-directory", "newer")
+    pythons = re.findall(r"^platform linux -- Python (\S+),", output, re.MULTILINE)
+    results = re.findall(r"^=+ (.* passed.*?) =+$", output, re.MULTILINE)
+    return "; ".join(map(": ".join, zip(pythons, results, strict=True)))
 
 
 def _python(version: str) -> Path | None:
@@ -359,21 +365,26 @@ CHECKS: dict[str, Callable[[], str]] = {
 
 
 def main() -> int:
-    """Run all checks, print a table of them, and return 0 if all passed."""
-    console = Console()
-    shutil.rmtree(OUT, ignore_errors=True)
-    OUT.mkdir(parents=True)
-    table = Table("check", "", "what was found")
+    """Run the checks, print the result of each check, and return 0 if all passed."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("checks", nargs="*", help=f"by default all: {', '.join(CHECKS)}")
+    asked = parser.parse_args().checks or list(CHECKS)
+    if unknown := set(asked) - CHECKS.keys():
+        parser.error(f"no such checks: {', '.join(sorted(unknown))}")
+    console = Console(markup=False, highlight=False, soft_wrap=True)
+    if asked == list(CHECKS):
+        shutil.rmtree(OUT, ignore_errors=True)
+    OUT.mkdir(parents=True, exist_ok=True)
     failed = []
-    for name, check in CHECKS.items():
-        with console.status(f"{name} …"):
-            try:
-                table.add_row(name, "yes", check())
-            except Missing as missing:
-                table.add_row(name, "NO", str(missing))
-                failed.append(name)
-    console.print(table)
-    if not failed:
+    for name in asked:
+        try:
+            with console.status(f"{name} …"):
+                result = f"yes, {CHECKS[name]()}"
+        except Missing as missing:
+            failed.append(name)
+            result = f"NO, {missing}"
+        console.print(f"{name}: {result}")
+    if not failed and asked == list(CHECKS):
         console.print(f"To be published: {OUT.relative_to(ROOT)}/")
     return bool(failed)
 

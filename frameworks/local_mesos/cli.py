@@ -93,6 +93,7 @@ def local_mesos(
     """
     import asyncio  # noqa: PLC0415 - keeps `--help` fast
 
+    from allocator.formatting import bind_error  # noqa: PLC0415 - keeps `--help` fast
     from frameworks.local_mesos.notation import (  # noqa: PLC0415 - keeps `--help` fast
         parse_attributes,
         parse_flag,
@@ -138,11 +139,9 @@ def local_mesos(
     try:
         asyncio.run(run(settings, lambda address: typer.echo(f"Mesos master on {address}")))
     except OSError as error:
-        reason = (error.strerror or str(error)).rpartition(": ")[2]
-        reason = reason.removeprefix(f"[errno {error.errno}] ")  # from Python 3.14 on
         typer.echo(
-            f"longshare local-mesos: cannot listen on {host}:{port}: {reason}; stop the other "
-            "program, or choose another --host or --port",
+            f"longshare local-mesos: cannot listen on {host}:{port}: {bind_error(error)}; stop the "
+            "other program, or choose another --host or --port",
             err=True,
         )
         raise typer.Exit(1) from error

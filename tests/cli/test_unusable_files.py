@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from allocator.cli import app
 from allocator.simulation import store
+from tests.forks import longshare
 from tests.simulation.test_advice import bursts_beside_a_hog
 
 CSV = "user,submitted_s,runtime_s,cpus\nann,0,10,1\n"
@@ -148,6 +149,21 @@ def test_a_port_of_another_program_is_named_without_a_number_of_the_error() -> N
         f"longshare local-mesos: cannot listen on 127.0.0.1:{port}: address already in use; "
         "stop the other program, or choose another --host or --port\n"
     )
+
+
+def test_a_taken_address_of_metrics_is_named_without_a_number_of_the_error(folder: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other_program:
+        address = f"127.0.0.1:{other_program.getsockname()[1]}"
+        (folder / "longshare.toml").write_text(
+            f'[metrics]\naddress = "{address}"\n[listen]\naddress = "127.0.0.1:0"\n'
+            f'[store]\npath = "{folder}/store"\n[accounting]\ndatabase = "none"\n'
+        )
+        completed = longshare("serve", "--config", str(folder / "longshare.toml"))
+    assert completed.returncode == 2
+    assert (
+        f"longshare serve: metrics.address: cannot listen on {address}: address already in use; "
+        "stop the other program, or choose another address\n"
+    ) in completed.stderr
 
 
 def test_a_source_is_kept_if_the_trace_is_forgotten(folder: Path) -> None:

@@ -14,6 +14,7 @@ from aiohttp.typedefs import Handler, Middleware
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
+from allocator.formatting import bind_error
 from allocator.palette import style
 from allocator.service.accounting.accountant import Accountant
 from allocator.service.config import ConfigError, MetricsSection
@@ -104,9 +105,8 @@ async def serving(  # noqa: PLR0913, PLR0917 - every source of the pages
     except OSError as error:
         await runner.cleanup()
         raise ConfigError(
-            f"metrics.address: cannot listen on {section.address}: "
-            f"{(error.strerror or str(error)).rpartition(': ')[2]}; stop the other program, or "
-            "choose another address"
+            f"metrics.address: cannot listen on {section.address}: {bind_error(error)}; stop the "
+            "other program, or choose another address"
         ) from error
     bound = listening.sockets[0].getsockname()[1]
     _log.info("serving metrics", url=f"http://{host}:{bound}/metrics")
