@@ -546,8 +546,8 @@ class UserTree(Generic[Client]):
         present: dict[str, tuple[Mapping[str, float], float]] = {}
         for pool in self._pools:
             snapshot = yield from pool.still_in_steps()
-            for user, account in snapshot.accounts.items():
-                present[user] = account.overuse, account.rate_of_use
+            for member, account in snapshot.accounts.items():
+                present[member] = account.overuse, account.rate_of_use
         if self._settings.policy.tau is None:
             self._pools.set_decay(memory.tau)
         tau = self._pools.tau if memory.tau is None else memory.tau
