@@ -309,8 +309,8 @@ def _mismatch(resources: tuple[str, ...], amounts: dict[str, float]) -> str:
     if missing:
         noun = "resource" if len(missing) == 1 else "resources"
         problems.append(f"the trace also has the {noun} {', '.join(missing)}")
-    text = f"--capacity: {'; '.join(problems) or 'a resource is named twice'}. Give each resource"
-    text += f" of the trace once: --capacity {wanted}"
+    text = f"--capacity: {'; '.join(problems) or 'a resource is named twice'}. "
+    text += f"Give each resource of the trace once: --capacity {wanted}"
     if missing and amounts and not unknown:
         text += (
             ". If your cluster has no such resource, and the trace is from a CSV, convert the CSV "
