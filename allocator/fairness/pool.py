@@ -46,10 +46,10 @@ class PoolClock:
         """The present time in seconds."""
         self._changed_at = -math.inf
         """The latest time at which a parameter of a pool has changed, in seconds."""
-        self._unrated: dict[Pool[Any], None] = {}
+        self.unrated: dict[Pool[Any], None] = {}
         """Pools with such a change since `rate_in_steps`, if rating them must not wait for a read.
         """
-        self._unranked: dict[Pool[Any], None] = {}
+        self.unranked: dict[Pool[Any], None] = {}
         """Pools with such a change since `rank_in_steps`."""
 
     def note_change(self, pool: "Pool[Any]", *, remembers: bool) -> None:
@@ -60,14 +60,14 @@ class PoolClock:
             remembers: Whether users must be rated before the next change at a later time.
         """
         self._changed_at = self.now
-        self._unranked[pool] = None
+        self.unranked[pool] = None
         if remembers:
-            self._unrated[pool] = None
+            self.unrated[pool] = None
 
     def forget(self, pool: "Pool[Any]") -> None:
         """Forget a pool that has ended."""
-        self._unrated.pop(pool, None)
-        self._unranked.pop(pool, None)
+        self.unrated.pop(pool, None)
+        self.unranked.pop(pool, None)
 
     def rate_in_steps(self, now: float) -> Cooperative[None]:
         """Rate the users of pools of which a parameter has changed before a time.
@@ -78,9 +78,9 @@ class PoolClock:
         Args:
             now: The time in seconds of the next change, not before the present time.
         """
-        if not self._unrated or not self._changed_at < now:
+        if not self._changed_at < now:
             return
-        unrated, self._unrated = self._unrated, {}
+        unrated, self.unrated = self.unrated, {}
         rated = 0
         for pool in unrated:
             yield from pool.rate_in_steps()
@@ -95,7 +95,7 @@ class PoolClock:
         Each pool would otherwise do so in one step, at its next read. Generator for cooperative
         steps; the pools must not be used until it is exhausted.
         """
-        unranked, self._unranked = self._unranked, {}
+        unranked, self.unranked = self.unranked, {}
         for pool in unranked:
             if len(pool) > _USERS_A_STEP:
                 yield from pool.rank_in_steps()

@@ -26,7 +26,7 @@ def hand_over_meter(
         before.count_capacity()
         yield from write_checkpoints(before, checkpoints)
     after.attach(meter)
-    yield from after.rank_in_steps()
+    yield from after.clock.rank_in_steps()
     present: dict[str, AccountCheckpoint] = {}
     yield from write_checkpoints(after, present)
     if before is None:

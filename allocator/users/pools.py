@@ -58,7 +58,8 @@ class UserPools(Generic[Client]):
         self._sampled: dict[User[Client], None] = {}
         """Users whose sub-users may have a counted weight above 0, because of present or past
         use."""
-        self._clock = PoolClock(now)
+        self.clock = PoolClock(now)
+        """The time of all pools."""
         self._by_base: OrderedDict[Pool[str], None] = OrderedDict()
         """All pools, in order of the time at which their policies' phases begin."""
         self.tau = settings.policy.tau
@@ -75,7 +76,7 @@ class UserPools(Generic[Client]):
     @property
     def now(self) -> float:
         """The time of all pools, in seconds since the Unix epoch."""
-        return self._clock.now
+        return self.clock.now
 
     def __iter__(self) -> Iterator[Pool[str]]:
         """Iterate over all pools, the top-level pool first."""
@@ -96,7 +97,7 @@ class UserPools(Generic[Client]):
         del self._by_base[pool]
         self._sampled.pop(user, None)
         self._outdated.pop(user, None)
-        self._clock.forget(pool)
+        self.clock.forget(pool)
         user.sub_pool = None
         self.machines.restrict(user.leaf, None)
 
@@ -108,7 +109,7 @@ class UserPools(Generic[Client]):
         """
         pools: UserPools[Client] = copy(self)
         pools._meter = None
-        pools._clock = PoolClock(self.now)
+        pools.clock = PoolClock(self.now)
         pools._sub_pools, pools._outdated = {}, {}
         pools.root = self.root.fork(None)
         pools._fork_below(self.root, pools.root)
@@ -122,7 +123,7 @@ class UserPools(Generic[Client]):
         """Copy the pool and the descendants of a user to the user's copy."""
         if user.sub_pool is None:
             return
-        self._sub_pools[forked] = forked.sub_pool = user.sub_pool.twin(self._clock)
+        self._sub_pools[forked] = forked.sub_pool = user.sub_pool.twin(self.clock)
         for name, child in user.children.items():
             forked.children[name] = child.fork(forked)
             self._fork_below(child, forked.children[name])
@@ -237,18 +238,10 @@ class UserPools(Generic[Client]):
         """Advance the time of all pools' commitments to `now`, in seconds since the Unix epoch."""
         if not now > self.now:  # also if `now` is NaN
             return
-        self._clock.now = now
+        self.clock.now = now
         while (oldest := next(iter(self._by_base))).must_rebase:
             oldest.rebase()
             self._by_base.move_to_end(oldest)
-
-    def rate_in_steps(self, now: float) -> Cooperative[None]:
-        """Rate users after a change that concerns all users of a pool; see `PoolClock`."""
-        return self._clock.rate_in_steps(now)
-
-    def rank_in_steps(self) -> Cooperative[None]:
-        """Rank users after a change that concerns all users of a pool; see `PoolClock`."""
-        return self._clock.rank_in_steps()
 
     def set_capacity(self, capacity: Quantities) -> Cooperative[None]:
         """Set the total resources of all machines, of which shares are fractions.
@@ -337,7 +330,7 @@ class UserPools(Generic[Client]):
     def _new_pool(self) -> Pool[str]:
         pool: Pool[str] = Pool(
             self._policy,
-            clock=self._clock,
+            clock=self.clock,
             capacity=self._capacity,
             excluded=self._excluded,
             machines=self.machines,

@@ -76,6 +76,8 @@ class UserTree(Generic[Client]):
         self.pool: Pool[str] = self._pools.top
         """The pool of the top-level users."""
         self._root = self._pools.root
+        self.clock = self._pools.clock
+        """The time of all pools, and the pools whose users must be rated or ranked."""
         for declared in settings.declared:
             self.get(declared.name)
 
@@ -92,6 +94,7 @@ class UserTree(Generic[Client]):
         tree._weights = self._weights.fork()
         tree._pools = self._pools.fork()
         tree._root, tree.pool = tree._pools.root, tree._pools.top
+        tree.clock = tree._pools.clock
         tree._demands = UserDemands(self._settings, tree._pools)
         tree._absent = AbsentUsers(tree._pools)
         tree._export = tree._new_export()
@@ -150,23 +153,6 @@ class UserTree(Generic[Client]):
                 self._note_idle(self._known[name])
             self.update_entitlements()
         self._pools.advance(now)
-
-    def rate_in_steps(self, now: float) -> Cooperative[None]:
-        """Rate users in cooperative steps, if an earlier change concerns all users of a pool.
-
-        A new capacity is an example. The next change would otherwise rate them in one step.
-
-        Args:
-            now: The time of the next change, in seconds since the Unix epoch.
-        """
-        return self._pools.rate_in_steps(now)
-
-    def rank_in_steps(self) -> Cooperative[None]:
-        """Rank users in cooperative steps, if a change concerns all users of a large pool.
-
-        The next read of the order would otherwise rank them in one step.
-        """
-        return self._pools.rank_in_steps()
 
     def set_capacity(self, capacity: Quantities) -> None:
         """Set the total resources of all machines, of which shares are fractions."""
@@ -519,7 +505,7 @@ class UserTree(Generic[Client]):
     def changes_in_steps(self) -> Cooperative[MemoryChanges]:
         """Generator form of `changes`. Users must not change until the generator is exhausted."""
         self.update_entitlements()
-        yield from self.rank_in_steps()
+        yield from self.clock.rank_in_steps()
         return (yield from self._export.changes())
 
     def inherit(self, memory: Memory) -> None:

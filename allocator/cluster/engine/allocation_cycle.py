@@ -80,10 +80,12 @@ class AllocationCycle:
         examined, due = cluster.candidates.take()
         agents = [cluster.ledger.agents[name] for name in examined]
         self._random.shuffle(agents)  # so that no agent is always used first
-        open_agents = yield from self._allocator.open_agents(agents)
+        open_agents = (yield from self._allocator.open_agents(agents)) if agents else []
         offers = 0
         if open_agents:
-            yield from cluster.ledger.clients.users.rank_in_steps()
+            clock = cluster.ledger.clients.users.clock
+            if clock.unranked:
+                yield from clock.rank_in_steps()
             for before in self._before:
                 before()
             offers = yield from self._allocator.run(open_agents, answer)

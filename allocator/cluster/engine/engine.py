@@ -376,17 +376,7 @@ class Engine(View):
             cluster.filters = OfferFilters(cluster.limits.filters)
 
     def _apply(self, event: contract.Event) -> Cooperative[None]:
-        if event.sequence != self._sequence + 1:
-            raise LostTrack(
-                f"event {event.sequence} follows event {self._sequence}: events are missing or "
-                "came twice"
-            )
-        call = event.WhichOneof("call")
-        if call is None:
-            raise InvalidEvent(
-                f"event {event.sequence} has a call that this allocator does not know; upgrade "
-                "the allocator first"
-            )
+        call = self._call_of(event)
         cluster = self._cluster
         before_ns = cluster.now_ns
         if event.time_ns - before_ns > LONGEST_LEAP_NS:
@@ -404,10 +394,12 @@ class Engine(View):
             raise self._rejection(event.sequence, call, error) from error
         earlier_replies, users = len(cluster.replies), cluster.ledger.clients.users
         try:
-            yield from users.rate_in_steps(self.now)
+            now = cluster.now_ns / _NANOSECONDS
+            if users.clock.unrated:
+                yield from users.clock.rate_in_steps(now)
             if self._before_change is not None:
-                self._before_change(self.now)
-            users.advance(self.now)
+                self._before_change(now)
+            users.advance(now)
             steps = change()
             if steps is not None:
                 yield from steps
@@ -422,6 +414,25 @@ class Engine(View):
         self._sequence = self._seen = event.sequence
         cluster.statistics.events += 1
         cluster.statistics.early_stamps += event.time_ns < before_ns
+
+    def _call_of(self, event: contract.Event) -> str:
+        """Return the name of an event's call.
+
+        Raises:
+            InvalidEvent: The event is not the next one, or has an unknown call.
+        """
+        if event.sequence != self._sequence + 1:
+            raise LostTrack(
+                f"event {event.sequence} follows event {self._sequence}: events are missing or "
+                "came twice"
+            )
+        call = event.WhichOneof("call")
+        if call is None:
+            raise InvalidEvent(
+                f"event {event.sequence} has a call that this allocator does not know; upgrade "
+                "the allocator first"
+            )
+        return call
 
     def _note_skipped(self, events: Iterable[contract.Event]) -> None:
         for event in events:
