@@ -19,7 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import islice
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
@@ -116,29 +116,32 @@ _MARK: dict[str, bytes] = {
 _MARKS = 20
 """Weight of the marks for one framework or agent, at most."""
 _EXCLUSIONS = contract.ExclusionList.DESCRIPTOR.full_name
-_AGENTS = contract.ExcludedAgents.DESCRIPTOR.full_name
-_AGENT_TAG = contract.ExcludedAgents.AGENT_IDS_FIELD_NUMBER << 3 | _LENGTH_DELIMITED
-_AGENT_TAGS = (bytes([_AGENT_TAG]), bytes([_AGENT_TAG | 0x80]))
-"""Bytes with which each excluded agent begins. Counting them in C gives an upper bound."""
 _PRINCIPAL = mesos.FrameworkInfo.PRINCIPAL_FIELD_NUMBER
 _BEFORE_PRINCIPAL = 32
 """Fields of a FrameworkInfo that are read to find its principal. At most nine come before it."""
-_PRINCIPAL_PREFIX = b"principal "
-"""Prefix of a principal in a mapping whose other keys are prefixed agent IDs."""
 _EXCLUSION = 3
 """Weight of one exclusion: the message, the framework ID and the role."""
 _FRAMEWORK_ID = 1
 """Field number of the framework ID, or of the agent ID, in these messages."""
-_AGENT_PREFIX = b"agent "
-"""Prefix of an agent ID in a set that also contains framework IDs."""
 _LONG_CALL = 2**11
-"""Bytes of a framework's call above which its lists are weighed without reading the entries."""
+"""Bytes of a framework's call above which only its first entries are weighed one by one."""
 _UNLIMITED = 2**62
 """More than any message weighs."""
 _STEP = 2**14
 """Bytes of lists that are weighed in one step."""
 _LIMITS = Limits()
 """Bounds of a service without other settings."""
+_Owner: TypeAlias = tuple[Literal["framework", "request", "agent"], bytes]
+"""The party that decides the length of lists: a kind, and a framework ID or an agent ID.
+
+The lists of a framework's REQUEST calls have an owner of their own, of the kind "request". A kind
+separates agent IDs from framework IDs, because a framework may choose any ID.
+"""
+_OWNERS: dict[str, Literal["request", "agent"]] = {
+    contract.RequestResources.DESCRIPTOR.full_name: "request",
+    contract.AddAgent.DESCRIPTOR.full_name: "agent",
+}
+"""Message type → kind of its owner, unless the kind is "framework"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +189,7 @@ def parse_in_steps(
     If the message is too heavy, overlong lists of single frameworks are left out, and a field tells
     the engine so. The lists are offer constraints, suppressed roles and requests. So one framework
     cannot make the message of its master unreadable, and frameworks of one principal cannot remove
-    the lists of another principal's framework.
+    the lists of another principal's framework. Events that are too heavy lose requests only.
 
     Args:
         data: The serialised message.
@@ -202,12 +205,15 @@ def parse_in_steps(
     if len(data) <= _QUICK and len(data) * _DENSEST <= most_parts:
         with suppress(DecodeError):  # text that is not UTF-8 is located part by part below
             return contract.FromMaster.FromString(data)
+    bounds = _Bounds(most_parts, limits)
     try:
-        return (yield from _reading_parts(data, most_parts))
+        limit = most_parts if (yield from _may_exceed(data, most_parts)) else math.inf
+        return (yield from _reading_parts(data, limit, bounds))
     except _TooHeavyError:
-        data = yield from _without_longest_lists(data, most_parts, limits)
+        pass
     try:
-        return (yield from _reading_parts(data, most_parts))
+        data = yield from _without_longest_lists(data, bounds)
+        return (yield from _reading_parts(data, math.inf, bounds))
     except _TooHeavyError:
         words = f"it has more than {most_parts} parts (listen.most_parts)"
         kind = next(_fields(data, 0, len(data)))[0]
@@ -218,27 +224,38 @@ def parse_in_steps(
         ) from None
 
 
-def _reading_parts(data: bytes, most_parts: int) -> Cooperative[contract.FromMaster]:
+@dataclass(frozen=True, slots=True)
+class _Bounds:
+    """Bounds of one message."""
+
+    most_parts: int
+    """Maximum weight of the message; only `_SHARE` of it is allowed to one framework."""
+    limits: Limits
+    """Bounds on the lists of one framework."""
+
+
+def _reading_parts(
+    data: bytes, remaining: float, bounds: _Bounds
+) -> Cooperative[contract.FromMaster]:
     """Parse a long message field by field, in cooperative steps, up to a maximum weight.
 
     Args:
         data: The serialised message.
-        most_parts: Maximum weight of the message, in parts of about a hundred bytes once parsed.
+        remaining: Maximum weight of the message, in parts of about a hundred bytes once parsed;
+            infinite for no limit.
+        bounds: Bounds on the lists of one framework.
 
     Raises:
-        _TooHeavyError: the message weighs more than `most_parts`.
+        _TooHeavyError: the message weighs more than `remaining`.
         WireError: the message is invalid.
     """
     whole = contract.FromMaster()
-    remaining = most_parts if (yield from _may_exceed(data, most_parts)) else math.inf
     for number, kind, start, stop in _fields(data, 0, len(data)):
         field = _CONTRACT.fields_by_number.get(number)
         if kind == _LENGTH_DELIMITED and field is not None:
             part = getattr(whole, field.name)
             part.SetInParent()
-            remaining = yield from _merge_steps(
-                part, data, (start, stop), remaining - 1, most_parts
-            )
+            remaining = yield from _merge_steps(part, data, (start, stop), remaining - 1, bounds)
     return whole
 
 
@@ -267,7 +284,7 @@ def _may_exceed(data: bytes, limit: int) -> Cooperative[bool]:
 
 
 def _merge_steps(
-    message: Message, data: bytes, span: tuple[int, int], remaining: float, most_parts: int
+    message: Message, data: bytes, span: tuple[int, int], remaining: float, bounds: _Bounds
 ) -> Cooperative[float]:
     """Parse the fields in a range of the data into a message, in cooperative steps.
 
@@ -277,8 +294,7 @@ def _merge_steps(
         span: Start and end of the range, as byte offsets.
         remaining: Weight (estimated memory) that this range and later ranges together may have;
             infinite for no limit.
-        most_parts: Maximum weight of the whole message; only `_SHARE` of it is allowed to one
-            framework.
+        bounds: Bounds on the lists of one framework.
 
     Returns:
         The weight that later ranges may have.
@@ -291,10 +307,10 @@ def _merge_steps(
     for number, kind, start, stop in _fields(data, start_of_part, end):
         nested = shape.nested.get(number) if kind == _LENGTH_DELIMITED else None
         if nested is not None and stop - start >= MAX_STEP_BYTES:
-            tally = _Tally()
+            tally = _Tally(bounds.limits)
             weight = yield from _weigh_in_steps(data, start, stop, nested, tally)
-            most = most_parts / _SHARE
-            owners = {name for name, share in tally.frameworks() if share > most}
+            most = bounds.most_parts / _SHARE
+            owners = {owner for owner, share in tally.of_frameworks() if share > most}
             if owners:
                 part = yield from _without_lists(data, (start, stop), nested, _Cut(owners))
                 weight = _weight(part, nested)
@@ -321,10 +337,10 @@ class _TooHeavyError(Exception):
 
 @dataclass(slots=True)
 class _Cut:
-    """The frameworks whose lists `_without_lists` leaves out, and caches for this purpose."""
+    """The owners whose lists `_without_lists` leaves out, and caches for this purpose."""
 
-    owners: AbstractSet[bytes]
-    """IDs of the frameworks, and prefixed IDs of agents, whose lists are left out."""
+    owners: AbstractSet[_Owner]
+    """Frameworks and agents whose lists are left out."""
     marked: set[bytes] = field(default_factory=set)
     """Frameworks with a mark in some agent's exclusions. One mark is enough."""
     exclusions: bytes = b""
@@ -341,42 +357,51 @@ class _Tally:
     chooses the lists to leave out.
     """
 
-    shares: dict[bytes, int] = field(default_factory=dict)
-    """Framework ID, or prefixed agent ID → total weight of its lists."""
+    limits: Limits
+    """Bounds on the lists of one framework."""
+    shares: dict[_Owner, int] = field(default_factory=dict)
+    """Owner → total weight of its lists."""
     exclusions: bytes = b""
     """The last list of an agent's exclusions. Many agents have the same list."""
-    exclusions_shares: dict[bytes, int] = field(default_factory=dict)
-    """Weights of the entries in `exclusions`, by framework ID."""
-    limits: Limits | None = None
-    """Bounds on the lists of one framework; None: no list is excessive."""
-    excessive: set[bytes] = field(default_factory=set)
-    """Frameworks with a list that exceeds `limits`."""
+    exclusions_shares: dict[_Owner, int] = field(default_factory=dict)
+    """Weights of the entries in `exclusions`, by framework."""
+    excessive: set[_Owner] = field(default_factory=set)
+    """Owners with a list that exceeds `limits`."""
     principals: dict[bytes, bytes] = field(default_factory=dict)
     """Framework ID → principal, as far as the message contains the framework's description."""
 
-    def group(self, owner: bytes) -> bytes:
+    def group(self, owner: _Owner) -> tuple[str, bytes]:
         """Return the party that decides about an owner's lists: a principal, or the agent itself.
 
         All frameworks without a principal form one group.
         """
-        if owner.startswith(_AGENT_PREFIX):
-            return owner
-        return _PRINCIPAL_PREFIX + self.principals.get(owner, b"")
+        kind, name = owner
+        return owner if kind == "agent" else ("principal", self.principals.get(name, b""))
 
-    def add(self, shares: dict[bytes, int]) -> int:
+    def add(self, shares: dict[_Owner, int]) -> int:
         """Add weights to the totals, and return the sum of the added weights.
 
         Args:
-            shares: Weights of lists, by framework ID or by agent ID with `_AGENT_PREFIX`.
+            shares: Weights of lists, by owner.
         """
-        for framework, weight in shares.items():
-            self.shares[framework] = self.shares.get(framework, 0) + weight
+        for owner, weight in shares.items():
+            self.shares[owner] = self.shares.get(owner, 0) + weight
         return sum(shares.values())
 
-    def frameworks(self) -> Iterator[tuple[bytes, int]]:
-        """Yield each framework ID with the total weight of its lists, but no agent IDs."""
+    def add_call(self, call: "_Call", descriptor: Descriptor) -> None:
+        """Add the weight of a framework's lists in a call of a type to the totals."""
+        owner = _owner(descriptor, call.framework)
+        if call.listed:
+            self.add({owner: call.listed})
+        if call.principal is not None:
+            self.principals[call.framework] = call.principal
+        if call.excessive:
+            self.excessive.add(owner)
+
+    def of_frameworks(self) -> Iterator[tuple[_Owner, int]]:
+        """Yield the owners with the total weight of their lists, but no agents."""
         for owner, weight in self.shares.items():
-            if not owner.startswith(_AGENT_PREFIX):
+            if owner[0] != "agent":
                 yield owner, weight
 
 
@@ -398,17 +423,17 @@ def _weigh_in_steps(
         begin: Byte offset of the message.
         end: Byte offset of the message's end.
         descriptor: The message's type.
-        tally: Receives the lists' weights, by framework ID or by agent ID with `_AGENT_PREFIX`.
+        tally: Receives the lists' weights, by owner.
     """
-    if descriptor.full_name == _AGENTS:
-        return float(2 + sum(data.count(tag, begin, end) for tag in _AGENT_TAGS))
     if descriptor.full_name == _EXCLUSIONS:
         if data[begin:end] != tally.exclusions:
             shares = yield from _exclusion_shares(data, begin, end)
             tally.exclusions, tally.exclusions_shares = data[begin:end], shares
         return tally.add(tally.exclusions_shares) + 1
     if descriptor in _skeletons():
-        return (yield from _weigh_call(data, (begin, end), descriptor, tally))
+        call = yield from _weigh_call(data, (begin, end), descriptor, tally.limits)
+        tally.add_call(call, descriptor)
+        return call.listed + call.other
     shape, lists = _shape(descriptor), _list_numbers(descriptor)
     weight, listed, last = float(shape.weight), 0.0, begin
     for number, kind, start, stop in _fields(data, begin, end):
@@ -416,7 +441,7 @@ def _weigh_in_steps(
             continue
         nested = shape.nested.get(number)
         if nested is not None and (
-            stop - start >= MAX_STEP_BYTES or nested.full_name in _weighed()
+            stop - start >= MAX_STEP_BYTES or nested.full_name in _carriers()
         ):
             part = yield from _weigh_in_steps(data, start, stop, nested, tally)
         else:
@@ -427,63 +452,94 @@ def _weigh_in_steps(
             last = stop
             yield
     if listed:
-        tally.add({_owner(data, begin, end, descriptor): int(listed)})
+        tally.add({_owner(descriptor, _framework_id(data, begin, end)): int(listed)})
     return weight
 
 
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """A framework's call with the weights (estimated memory) of its parts."""
+
+    framework: bytes
+    """The framework ID."""
+    principal: bytes | None
+    """The framework's principal; None if the call does not describe the framework."""
+    listed: int
+    """Weight of the lists whose length the framework decides."""
+    other: float
+    """Weight of all other parts."""
+    excessive: bool
+    """Whether a list exceeds the limits. Its weight is then an upper bound."""
+
+
 def _weigh_call(
-    data: bytes, span: tuple[int, int], descriptor: Descriptor, tally: _Tally
-) -> Cooperative[float]:
-    """Return the weight of a framework's call, and add the weights of its lists to a tally.
-
-    The entries of the lists are not read one by one: a framework may have many. The number of bytes
-    that can begin an entry is an upper bound, which is computed in C.
+    data: bytes, span: tuple[int, int], descriptor: Descriptor, limits: Limits
+) -> Cooperative[_Call]:
+    """Weigh a framework's call in cooperative steps.
 
     Args:
         data: The serialised bytes.
         span: Start and end of the call, as byte offsets.
         descriptor: The call's type.
-        tally: Receives the lists' weight and the framework's principal. A framework with a list
-            that exceeds the tally's limits is added to `excessive`.
+        limits: Bounds on the lists of one framework.
 
     Raises:
         WireError: the call is invalid.
     """
-    call, listed, rest = _call_weights(data, span, descriptor)
-    framework, limits = call.framework_id, tally.limits
+    call = _without_own_lists(data[span[0] : span[1]], descriptor)
     yield
-    if listed:
-        tally.add({framework: listed})
-    if "info" in descriptor.fields_by_name:
-        tally.principals[framework] = _principal(call.info)
-    if listed and limits is not None and (yield from _exceeds(data, span, descriptor, limits)):
-        tally.excessive.add(framework)
-    return listed + rest
+    listed, excessive = yield from _weigh_lists(data, span, descriptor, limits)
+    principal = _principal(call.info) if "info" in descriptor.fields_by_name else None
+    other = _weight(call.SerializeToString(), descriptor)
+    return _Call(call.framework_id, principal, listed, other, excessive)
 
 
-def _call_weights(
-    data: bytes, span: tuple[int, int], descriptor: Descriptor
-) -> tuple[Any, int, float]:
-    """Return a framework's call without its lists, the weight of the lists, and the other weight.
+def _weigh_lists(
+    data: bytes, span: tuple[int, int], descriptor: Descriptor, limits: Limits
+) -> Cooperative[tuple[int, bool]]:
+    """Return the weight of the lists in a framework's call, and whether a list exceeds the limits.
+
+    No more entries are read than the limits allow. The weight of further entries is an upper bound.
 
     Args:
         data: The serialised bytes.
         span: Start and end of the call, as byte offsets.
         descriptor: The call's type.
+        limits: Bounds on roles, and on pairs of a role and an agent that are excluded.
 
     Raises:
         WireError: the call is invalid.
     """
-    begin, end = span
-    call = _without_own_lists(data[begin:end], descriptor)
-    without = call.SerializeToString()
-    listed = 0
-    for beginnings, weight in _list_beginnings(descriptor):
-        entries = sum(data.count(each, begin, end) - without.count(each) for each in beginnings)
-        listed += max(0, entries) * weight
-    if listed and descriptor is contract.RequestResources.DESCRIPTOR:
-        listed += (end - begin - len(without)) // _BYTES
-    return call, listed, _weight(without, descriptor)
+    (begin, end), shape, lists = span, _shape(descriptor), _list_numbers(descriptor)
+    weight, entries, pairs, last = 0, 0, 0, begin
+    for number, kind, start, stop in _fields(data, begin, end):
+        if number not in lists or kind != _LENGTH_DELIMITED:
+            continue
+        if number in shape.nested:
+            agents = _excluded_agents(data[start:stop])
+            pairs += agents
+            weight += 2 + agents
+        else:
+            entries += 1
+            weight += _OPAQUE + (stop - start) // _BYTES if number in shape.opaque else 1
+        if entries > limits.roles or 0 < limits.exclusions < pairs:
+            return weight + (end - stop) * (_OPAQUE if shape.opaque & lists else 1), True
+        if stop - last >= _STEP:
+            last = stop
+            yield
+    return weight, False
+
+
+def _excluded_agents(data: bytes) -> int:
+    """Return the number of agents in a serialised `ExcludedAgents`.
+
+    Raises:
+        WireError: the bytes are not a valid message.
+    """
+    with suppress(DecodeError):  # the role need not be UTF-8
+        return len(contract.ExcludedAgents.FromString(data).agent_ids)
+    agents = contract.ExcludedAgents.AGENT_IDS_FIELD_NUMBER
+    return sum(number == agents for number, _, _, _ in _fields(data, 0, len(data)))
 
 
 def _principal(info: bytes) -> bytes:
@@ -498,56 +554,22 @@ def _principal(info: bytes) -> bytes:
     return b""
 
 
-def _exceeds(
-    data: bytes, span: tuple[int, int], descriptor: Descriptor, limits: Limits
-) -> Cooperative[bool]:
-    """Return whether a list in a framework's call has more entries than the limits allow.
-
-    No more entries are read than the limits allow.
-
-    Args:
-        data: The serialised bytes.
-        span: Start and end of the call, as byte offsets.
-        descriptor: The call's type.
-        limits: Bounds on roles, and on pairs of a role and an agent that are excluded.
-
-    Raises:
-        WireError: the call is invalid.
-    """
-    begin, end = span
-    lists = _list_numbers(descriptor)
-    roles, pairs, last = 0, 0, begin
-    for number, kind, start, stop in _fields(data, begin, end):
-        if number not in lists or kind != _LENGTH_DELIMITED:
-            continue
-        if descriptor.fields_by_number[number].message_type is None:
-            roles += 1
-        else:
-            pairs += sum(data.count(tag, start, stop) for tag in _AGENT_TAGS)
-        if roles > limits.roles or 0 < limits.exclusions < pairs:
-            return True
-        if stop - last >= _STEP:
-            last = stop
-            yield
-    return False
-
-
-def _exclusion_shares(data: bytes, begin: int, end: int) -> Cooperative[dict[bytes, int]]:
+def _exclusion_shares(data: bytes, begin: int, end: int) -> Cooperative[dict[_Owner, int]]:
     """Return the weight (estimated memory) of each framework's entries in an `ExclusionList`.
 
     The list contains one agent's exclusions: the frameworks whose offer constraints exclude the
-    agent. The result maps each framework ID to a weight.
+    agent. The result maps each framework to a weight.
 
     Args:
         data: The serialised bytes of the message that contains the list.
         begin: Byte offset of the list.
         end: Byte offset of the list's end.
     """
-    shares: dict[bytes, int] = {}
+    shares: dict[_Owner, int] = {}
     last = begin
     for _number, kind, start, stop in _fields(data, begin, end):
         if kind == _LENGTH_DELIMITED:
-            owner = _framework_id(data, start, stop)
+            owner: _Owner = ("framework", _framework_id(data, start, stop))
             shares[owner] = shares.get(owner, 0) + _EXCLUSION
         if stop - last >= _STEP:
             last = stop
@@ -571,59 +593,64 @@ def _framework_id(data: bytes, begin: int, end: int) -> bytes:
     return b""
 
 
-def _owner(data: bytes, begin: int, end: int, descriptor: Descriptor) -> bytes:
+def _owner(descriptor: Descriptor, name: bytes) -> _Owner:
     """Return the party that decides the length of a message's lists.
 
-    The result is the message's framework ID, or the ID of its agent with `_AGENT_PREFIX`. The lists
-    of an agent depend on the frameworks that reserve parts of it.
+    The lists of an agent depend on the frameworks that reserve parts of it.
 
     Args:
-        data: The serialised bytes.
-        begin: Byte offset of the message.
-        end: Byte offset of the message's end.
-        descriptor: The message's type.
+        descriptor: The type of the message.
+        name: The framework ID or agent ID in the message.
     """
-    prefix = _AGENT_PREFIX if descriptor is contract.AddAgent.DESCRIPTOR else b""
-    return prefix + _framework_id(data, begin, end)
+    return _OWNERS.get(descriptor.full_name, "framework"), name
 
 
-def _without_longest_lists(data: bytes, most_parts: int, limits: Limits) -> Cooperative[bytes]:
+def _without_longest_lists(data: bytes, bounds: _Bounds) -> Cooperative[bytes]:
     """Return a message without its heaviest lists, so that it weighs at most `most_parts`.
 
     Only lists whose length a framework decides are left out: first each list that exceeds the
     limits of one framework. If a snapshot is still too heavy, the principal with the heaviest lists
     loses the lists of its framework with the heaviest lists, until the snapshot is light enough. An
-    agent whose resources weigh more than each principal's lists loses its resources. If the message
-    is too heavy even without all lists, it is returned unchanged.
+    agent whose resources weigh more than each principal's lists loses its resources.
 
-    Events are not cut by principal, because only a snapshot names the principals.
+    Events do not name all principals, so the heaviest REQUEST calls are left out of events.
 
     Args:
         data: The serialised message.
-        most_parts: Maximum weight of the message, in parts of about a hundred bytes once parsed.
-        limits: Bounds on the lists of one framework.
+        bounds: Bounds of the message.
+
+    Raises:
+        _TooHeavyError: the message weighs more than `most_parts` even without these lists.
     """
-    tally = _Tally(limits=limits)
+    tally = _Tally(bounds.limits)
     weight = yield from _weigh_in_steps(data, 0, len(data), _CONTRACT, tally)
     owners = tally.excessive
     weight -= sum(tally.shares[owner] - _MARKS for owner in owners)
-    if next(_fields(data, 0, len(data)))[0] == contract.FromMaster.SNAPSHOT_FIELD_NUMBER:
-        for owner in _heaviest_first(tally):
-            if weight <= most_parts:
-                break
-            weight -= tally.shares[owner] - _MARKS
-            owners.add(owner)
-    if weight > most_parts:
-        return data
+    snapshot = next(_fields(data, 0, len(data)))[0] == contract.FromMaster.SNAPSHOT_FIELD_NUMBER
+    for owner in _heaviest_first(tally) if snapshot else _heaviest_requests(tally):
+        if weight <= bounds.most_parts:
+            break
+        weight -= tally.shares[owner] - _MARKS
+        owners.add(owner)
+    if weight > bounds.most_parts:
+        raise _TooHeavyError
     return (yield from _without_lists(data, (0, len(data)), _CONTRACT, _Cut(owners)))
 
 
-def _heaviest_first(tally: _Tally) -> Iterator[bytes]:
+def _heaviest_requests(tally: _Tally) -> list[_Owner]:
+    """Return the owners of REQUEST calls, except excessive ones; those with most weight first."""
+    requests = [
+        owner for owner in tally.shares if owner[0] == "request" and owner not in tally.excessive
+    ]
+    return sorted(requests, key=lambda owner: (-tally.shares[owner], owner))
+
+
+def _heaviest_first(tally: _Tally) -> Iterator[_Owner]:
     """Yield the owners of lists, except excessive ones, in the order in which to leave them out.
 
     Each time, the group with the heaviest remaining lists loses its heaviest owner.
     """
-    groups: defaultdict[bytes, list[tuple[int, bytes]]] = defaultdict(list)
+    groups: defaultdict[tuple[str, bytes], list[tuple[int, _Owner]]] = defaultdict(list)
     for owner, share in tally.shares.items():
         if owner not in tally.excessive:
             groups[tally.group(owner)].append((share, owner))
@@ -659,13 +686,13 @@ def _without_lists(
     if name == _EXCLUSIONS:
         return (yield from _without_exclusions(data[begin:end], cut))
     if descriptor in _skeletons():
-        if _framework_id(data, begin, end) not in cut.owners:
+        if _owner(descriptor, _framework_id(data, begin, end)) not in cut.owners:
             return data[begin:end]
         yield
         without: bytes = _without_own_lists(data[begin:end], descriptor).SerializeToString()
         return without + _MARK.get(name, b"")
     lists = _list_numbers(descriptor)
-    if _owner(data, begin, end, descriptor) not in cut.owners:
+    if lists and _owner(descriptor, _framework_id(data, begin, end)) not in cut.owners:
         lists = frozenset()
     out, last, step = bytearray(), begin, begin
     for number, kind, start, stop in _fields(data, begin, end):
@@ -717,9 +744,9 @@ def _without_exclusions(data: bytes, cut: _Cut) -> Cooperative[bytes]:
     kept, marks, last, step = bytearray(), bytearray(), 0, 0
     for _number, kind, start, stop in _fields(data, 0, len(data)):
         owner = _framework_id(data, start, stop) if kind == _LENGTH_DELIMITED else None
-        if owner not in cut.owners:
+        if owner is None or ("framework", owner) not in cut.owners:
             kept += data[last:stop]
-        elif owner is not None and owner not in cut.marked:
+        elif owner not in cut.marked:
             cut.marked.add(owner)
             marks += _unlisted_mark(owner)
         last = stop
@@ -774,8 +801,8 @@ def _after_field(  # noqa: PLR0913, PLR0917 - a field, where it is, and in what
     """
     nested = shape.nested.get(number)
     if nested in _skeletons() and stop - start > _LONG_CALL:
-        _call, listed, rest = _call_weights(data, (start, stop), nested)
-        return remaining - listed - rest
+        call = run_to_completion(_weigh_call(data, (start, stop), nested, _LIMITS))
+        return remaining - call.listed - call.other
     if nested is not None:
         return _after_message(data, start, stop, nested, remaining)
     if number in shape.opaque:
@@ -970,27 +997,6 @@ def _skeletons() -> dict[Descriptor, type[Message]]:
 
 
 @cache
-def _list_beginnings(descriptor: Descriptor) -> list[tuple[tuple[bytes, ...], int]]:
-    """Return the bytes with which entries of a framework's lists begin, and an entry's weight.
-
-    An entry of `excluded` contains a role and agents. The role's beginning counts for the entry,
-    too.
-
-    Args:
-        descriptor: The type of a call of a framework.
-    """
-    beginnings: list[tuple[tuple[bytes, ...], int]] = []
-    for number in sorted(_list_numbers(descriptor)):
-        inner = descriptor.fields_by_number[number].message_type
-        weight = 1 if number not in _shape(descriptor).opaque else _OPAQUE
-        numbers = [(number, weight)] if inner is None else [(1, 2), (2, 1)]
-        for entry, of_entry in numbers:
-            tag = entry << 3 | _LENGTH_DELIMITED
-            beginnings.append(((bytes([tag]), bytes([tag | 0x80])), of_entry))
-    return beginnings
-
-
-@cache
 def _carriers() -> frozenset[str]:
     """Return the names of message types that can contain lists whose length a framework decides.
 
@@ -1002,15 +1008,6 @@ def _carriers() -> frozenset[str]:
         for descriptor in _reachable(_CONTRACT)
         if lists & {inner.full_name for inner in _reachable(descriptor)}
     )
-
-
-@cache
-def _weighed() -> frozenset[str]:
-    """Return the names of message types that `_weigh_in_steps` handles itself, also if short.
-
-    It hands short messages of other types to `_after_field`.
-    """
-    return _carriers() | {_AGENTS}
 
 
 @cache

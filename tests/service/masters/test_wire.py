@@ -364,6 +364,91 @@ def test_a_call_with_lists_of_one_framework_that_are_too_long_is_cut_alone() -> 
     assert tick == original.events.events[-1]
 
 
+def quoted_roles(framework: str, roles: int = 200) -> contract.AddFramework:
+    """A framework of one principal whose role names consist of the first byte of a list entry."""
+    names = [f"{framework}{number}".ljust(150, '"') for number in range(roles)]
+    return contract.AddFramework(
+        framework_id=framework,
+        info=framework_info(framework, *names, principal="mallory"),
+        suppressed_roles=names,
+    )
+
+
+def test_the_bytes_of_a_name_weigh_nothing() -> None:
+    frameworks = [quoted_roles(f"f{number}") for number in range(50)]
+    snapshot = contract.Snapshot(frameworks=frameworks, quotas=[contract.SetQuota()] * 10)
+    data = contract.FromMaster(snapshot=snapshot).SerializeToString()
+    assert len(data) > 10**6
+    assert parse(data, 50 * 250).snapshot == snapshot
+
+
+def test_the_bytes_of_a_role_that_excludes_agents_weigh_nothing() -> None:
+    for role in ("\x12" * 1000, "\n" * 1000):
+        framework = contract.AddFramework(framework_id="f", info=b"i")
+        for number in range(100):
+            framework.excluded.add(role=f"{number}{role}", agent_ids=["s1", "s2"])
+        snapshot = contract.Snapshot(frameworks=[framework])
+        data = contract.FromMaster(snapshot=snapshot).SerializeToString()
+        assert parse(data, 32 * 450).snapshot == snapshot
+        [read] = parse(data.replace(role[:9].encode(), b"\xff" * 9), 32 * 450).snapshot.frameworks
+        assert len(read.excluded) == 100, "text that is not UTF-8 is escaped"
+
+
+def test_no_framework_id_makes_the_service_leave_out_the_resources_of_an_agent() -> None:
+    agents = [
+        contract.AddAgent(agent_id=f"s{number}", total=[b"x" * 100] * 4) for number in range(40)
+    ]
+    frameworks = [quoted_roles(f"agent s{number}") for number in range(40)]
+    snapshot = contract.Snapshot(agents=agents, frameworks=frameworks)
+    data = contract.FromMaster(snapshot=snapshot).SerializeToString()
+    read = parse(data, 8_000).snapshot
+    assert list(read.agents) == agents
+    assert any(framework.excluded_unlisted for framework in read.frameworks)
+
+
+def test_frameworks_with_ids_like_agents_form_one_group_with_their_principal() -> None:
+    snapshot = crowd_said(300, 250, 40)
+    for framework in snapshot.frameworks[1:]:
+        framework.framework_id = f"agent {framework.framework_id}"
+    data = contract.FromMaster(snapshot=snapshot).SerializeToString()
+    honest, *crowd = parse(data, 40_000).snapshot.frameworks
+    assert honest == snapshot.frameworks[0]
+    assert any(framework.excluded_unlisted for framework in crowd)
+
+
+def asked(framework: str, *requests: bytes) -> contract.Event:
+    call = contract.RequestResources(framework_id=framework, requests=requests)
+    return contract.Event(request_resources=call)
+
+
+def test_the_bytes_of_a_request_weigh_a_sixteenth_part_each() -> None:
+    for byte in (b"\x12", b"\x92"):
+        events = message(*[asked(f"f{number}", byte * 19_000) for number in range(40)])
+        data = events.SerializeToString()
+        assert parse(data, 50_000) == events
+        long = message(asked("f", byte * 750_000))
+        assert parse(long.SerializeToString(), 32 * 47_000) == long
+
+
+def test_the_heaviest_requests_are_left_out_of_events_that_are_too_heavy() -> None:
+    """A snapshot instead would cost each framework its offer filters."""
+    suppress = contract.Event(
+        suppress_offers=contract.SuppressOffers(framework_id="f0", roles=["a", "b"])
+    )
+    crowd = [asked(f"f{number}", *[b""] * 200) for number in range(300)]
+    events = message(suppress, asked("honest", b"x" * 160), *crowd)
+    suppressed, honest, *others = parse(events.SerializeToString(), 60_000).events.events
+    assert suppressed == suppress
+    assert honest == events.events.events[1]
+    cut = [event for event in others if event not in crowd]
+    assert 0 < len(cut) < len(crowd)
+    for event in cut:
+        [request] = event.request_resources.requests
+        _, flaw = read_request(request, Limits(), otherwise=None)
+        assert flaw is not None
+        assert "listen.most_parts" in flaw.words
+
+
 def test_lists_that_are_too_long_are_cut_in_steps() -> None:
     snapshot = cluster_said(2_000, 40, per_agent=False)
     data = contract.FromMaster(snapshot=snapshot).SerializeToString()
