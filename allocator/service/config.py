@@ -360,8 +360,9 @@ class LimitsSection(SettingsSection):
     also of all resources in a request, and of an operator's operation."""
     entries: Annotated[int, Field(ge=500, le=LARGEST_NUMBER)] = 1000
     """Maximum number of entries in one list: labels and capabilities of a framework, roles of its
-    offer filters, attributes of an agent with the items of their values, and reservations of a
-    resource with their labels. Offer filters may have four times as many quantities."""
+    offer filters, attributes of an agent with the items of their values, ranges and items of a
+    request, and reservations of a resource with their labels. Offer filters may have four times as
+    many quantities."""
     idle_users: Annotated[int, Field(ge=0, le=LARGEST_NUMBER)] = _LIMITS.idle_users
     """Maximum number of known users of all levels without frameworks and commitments. Above the
     limit, users are forgotten before `users.forget_after`: first the users with the least average
@@ -370,7 +371,7 @@ class LimitsSection(SettingsSection):
 
     def limits(self) -> Limits:
         """Return this section's limits in the form that the engine takes."""
-        return Limits(**self.model_dump())
+        return Limits(**self.model_dump(), requested=self.entries)
 
 
 class ConstraintSection(SettingsSection):

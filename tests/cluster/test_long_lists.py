@@ -6,6 +6,7 @@ hundreds of thousands of calls.
 
 import difflib
 from collections.abc import Sequence
+from unittest import mock
 
 import pytest
 
@@ -19,6 +20,7 @@ from allocator.cluster.frameworks.subscription import (
 from allocator.cluster.input.limits import Limits
 from allocator.cluster.input.resource_parser import ResourceParser
 from allocator.cluster.input.text import excerpt
+from allocator.cluster.resources import parse_total, ranges
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
 from allocator.cooperative import run_to_completion
@@ -196,6 +198,36 @@ def test_a_request_beyond_a_limit_is_rejected_without_reading_it(
     assert flaw.reason == "limit"
     assert words in flaw.words
     assert counted(lambda: read_request(data, LIMITS, otherwise=None)) < MOST_CALLS
+
+
+@pytest.mark.parametrize("value", ["[{}]", "{{{}}}"])
+def test_ranges_and_items_of_a_request_are_limited_in_all_its_resources_together(
+    value: str,
+) -> None:
+    def reason(values: int) -> str:
+        """Return why a request is rejected that divides a number of values among 20 resources."""
+        texts = [
+            ",".join(f"{number}-{number}" if value == "[{}]" else f"{number}" for number in numbers)
+            for numbers in (range(2 * first, 2 * values, 40) for first in range(20))
+        ]
+        wanted = [resource("x", value.format(text)) for text in texts]
+        request = mesos.Request(resources=wanted).SerializeToString()
+        _, flaw = read_request(request, LIMITS, otherwise=None)
+        return "" if flaw is None else flaw.words
+
+    assert not reason(ENTRIES)
+    assert "1001 ranges and items, more than 1000 (limits.entries)" in reason(ENTRIES + 1)
+
+
+def test_amounts_of_one_kind_are_joined_once_however_many_resources_have_them() -> None:
+    messages = [
+        resource("ports", f"[{2 * number}-{2 * number}]").SerializeToString()
+        for number in range(100)
+    ]
+    with mock.patch.object(ranges, "union", wraps=ranges.union) as union:
+        bag = parse_total(messages)
+    assert bag.quantities["ports"] == 100_000
+    assert union.call_count == 1
 
 
 def test_a_resource_with_too_many_labels_is_left_out_alone() -> None:

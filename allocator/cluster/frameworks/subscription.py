@@ -179,12 +179,25 @@ def read_request(
                 message = f"a request for resources of {size} bytes, more than {limits.resource}"
                 return otherwise, ValidationError("limit", f"{message} (limits.resource)")
             check_limits(resources, limits)
+            _check_values(wanted, limits)
         asked = parse_total(resources)
     except DecodeError as error:
         return otherwise, ValidationError("malformed", f"a request is not a mesos.Request: {error}")
     except InvalidResource as error:
         return otherwise, ValidationError(error.reason, f"a request: {error}")
     return asked.quantities or None, None
+
+
+def _check_values(wanted: Iterable[mesos.Resource], limits: Limits) -> None:
+    """Check the number of ranges and items that a request has in all its resources together.
+
+    Raises:
+        InvalidResource: There are too many.
+    """
+    number = sum(len(each.ranges.range) + len(each.set.item) for each in wanted)
+    if limits.requested and number > limits.requested:
+        message = f"it has {number} ranges and items, more than {limits.requested}"
+        raise InvalidResource(f"{message} (limits.entries)", "limit")
 
 
 def _check_names(framework_id: str, info: mesos.FrameworkInfo, limits: Limits) -> None:

@@ -66,6 +66,9 @@ class Limits:
     resource: int = 2**18
     """Bytes of one resource; if `entries` is set, also of the resources of a request, and of an
     operation. A range of every second port takes a tenth of the default."""
+    requested: int = 0
+    """Ranges and items of sets in a request. 0, which event logs without this limit mean: without a
+    limit."""
     idle_users: int = 10_000
     """Users without frameworks and commitments that stay known, at all levels. Beyond the limit,
     users with the least mean use are forgotten early; among equals, the longest idle."""

@@ -1,5 +1,6 @@
 """Arithmetic of a resource's amount: a number, a number of copies, intervals, or items of a set."""
 
+from functools import reduce
 from typing import TypeAlias
 
 from allocator.cluster.resources import ranges
@@ -21,6 +22,24 @@ def plus(a: Amount, b: Amount) -> Amount:
     if isinstance(a, frozenset) and isinstance(b, frozenset):
         return a | b
     raise TypeError(f"amounts of one kind differ in type: {a!r}, {b!r}")
+
+
+def total(amounts: list[Amount]) -> Amount:
+    """Return the sum of several amounts; intervals and sets are joined in one step.
+
+    Args:
+        amounts: At least one amount.
+
+    Raises:
+        TypeError: The amounts differ in type.
+    """
+    intervals = [amount for amount in amounts if isinstance(amount, tuple)]
+    items = [amount for amount in amounts if isinstance(amount, frozenset)]
+    if len(intervals) == len(amounts):
+        return ranges.union(*intervals)
+    if len(items) == len(amounts):
+        return items[0].union(*items)
+    return reduce(plus, amounts)
 
 
 def minus(a: Amount, b: Amount) -> Amount:

@@ -6,7 +6,7 @@ from typing import NamedTuple, cast
 from typing_extensions import override
 
 from allocator.cluster.resources import ranges
-from allocator.cluster.resources.amounts import Amount, covers, minus, plus, portion
+from allocator.cluster.resources.amounts import Amount, covers, minus, plus, portion, total
 from allocator.cluster.resources.cache import Cache
 from allocator.cluster.resources.kinds import InvalidResource, Kind, decoded, encoded
 from allocator.cluster.resources.lazily import lazily
@@ -527,6 +527,7 @@ def _sum(messages: Iterable[bytes], role: str | None) -> Resources:
         InvalidResource: A message is malformed, or has another allocation.
     """
     amounts: dict[Kind, Amount] = {}
+    repeated: dict[Kind, list[Amount]] = {}
     for data in messages:
         kind, amount, allocated_to = decoded(data)
         if allocated_to != role:
@@ -536,7 +537,12 @@ def _sum(messages: Iterable[bytes], role: str | None) -> Resources:
             )
         if amount:
             present = amounts.get(kind)
-            amounts[kind] = amount if present is None else plus(present, amount)
+            if present is None:
+                amounts[kind] = amount
+            else:
+                repeated.setdefault(kind, [present]).append(amount)
+    for kind, several in repeated.items():
+        amounts[kind] = total(several)
     return Resources(amounts)
 
 

@@ -1,7 +1,7 @@
 """Sets of integers as sorted, inclusive intervals with gaps between them: Mesos's RANGES."""
 
 from collections.abc import Iterable
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import TypeAlias
 
 Ranges: TypeAlias = tuple[tuple[int, int], ...]
@@ -25,9 +25,9 @@ def coalesced(intervals: Iterable[tuple[int, int]]) -> Ranges:
     return _joined(ordered)
 
 
-def union(a: Ranges, b: Ranges) -> Ranges:
-    """Return the integers that are in `a` or in `b`; O(n log n) in the number of intervals."""
-    return _joined(sorted(a + b))
+def union(*sets: Ranges) -> Ranges:
+    """Return the integers that are in any of the sets; O(n log n) in the number of intervals."""
+    return _joined(sorted(chain.from_iterable(sets)))
 
 
 def difference(a: Ranges, b: Ranges) -> Ranges:
