@@ -1,5 +1,6 @@
 """The engine's statistics count each event once."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 
@@ -21,22 +22,22 @@ from tests.cluster.master_side import (
 )
 
 
-def counted(engine: Engine) -> dict[str, int]:
-    return {
-        counter: number
-        for counter, number in asdict(engine.statistics).items()
-        if counter != "holds"
-    }
+def counted(engine: Engine) -> Counter[str]:
+    """Return the statistics by name; each part of a statistic as `holds.begun`."""
+    numbers = Counter[str]()
+    for name, statistic in asdict(engine.statistics).items():
+        if isinstance(statistic, dict):
+            numbers.update({f"{name}.{part}": number for part, number in statistic.items()})
+        else:
+            numbers[name] = statistic
+    return numbers
 
 
-def grown(master: MasterSide, before: dict[str, int]) -> dict[str, int]:
-    """Return the statistics that have grown, with their increase."""
-    after = counted(master.engine)
-    return {
-        counter: after[counter] - before[counter]
-        for counter in after
-        if after[counter] != before[counter]
-    }
+def grown(master: MasterSide, before: Counter[str]) -> dict[str, int]:
+    """Return the statistics that have changed, with their increase."""
+    increases = counted(master.engine)
+    increases.subtract(before)
+    return {name: increase for name, increase in increases.items() if increase}
 
 
 def test_a_message_its_events_its_cycle_and_each_offer_count_once() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
 
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
@@ -29,18 +30,15 @@ commitment = 0.25
 
 
 def scrape(running: Service) -> dict[tuple[str, ...], float]:
-    """Return the samples of a scrape: (name, user or role, resource) → value."""
+    """Return the samples of a scrape: (name, user or role, values of other labels) → value."""
     with urllib.request.urlopen(running.metrics_url) as answer:
         text = answer.read().decode()
+
+    def labels_of(sample: Sample) -> list[str]:
+        return sorted(sample.labels, key=lambda label: (label not in {"user", "role"}, label))
+
     return {
-        (
-            sample.name,
-            *(
-                sample.labels[k]
-                for k in ("user", "role", "resource", "phase")
-                if k in sample.labels
-            ),
-        ): (sample.value)
+        (sample.name, *map(sample.labels.__getitem__, labels_of(sample))): sample.value
         for family in text_string_to_metric_families(text)
         for sample in family.samples
     }
