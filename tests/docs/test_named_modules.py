@@ -17,6 +17,7 @@ FOLDERS = (
     "allocator/cluster",
     "allocator/fairness/policies",
     "allocator/service",
+    "allocator/service/show",
     "allocator/simulation",
     "tests",
 )
