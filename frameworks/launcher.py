@@ -311,7 +311,7 @@ def _reach(master: str) -> None:
     if master.startswith("zk://"):
         return
     host, _, port = master.rpartition(":")
-    if not host or not port.isdecimal():
+    if not host or "/" in host or not port.isdecimal():
         raise RuntimeError(f"{master!r} is not an address; give HOST:PORT of a master, or zk://…")
     deadline = time.monotonic() + _CONNECT_TIMEOUT
     while True:

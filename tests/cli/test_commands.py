@@ -156,7 +156,12 @@ def test_printed_settings_of_an_experiment_are_a_valid_configuration(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("master", "said"), [("127.0.0.1:1", "no Mesos master answers"), ("foo", "give HOST:PORT")]
+    ("master", "said"),
+    [
+        ("127.0.0.1:1", "no Mesos master answers"),
+        ("foo", "give HOST:PORT"),
+        ("http://127.0.0.1:1", "give HOST:PORT"),
+    ],
 )
 def test_a_framework_without_a_master_ends_with_a_message(master: str, said: str) -> None:
     completed = longshare("framework", "--name", "a", "--master", master)
