@@ -28,9 +28,9 @@ SCAN_EVERY = 0.1
 SCAN_REST = 1.0
 """Time left to other tasks after a slice of a scan, as a multiple of the slice's duration. Slower
 scans would leave thousands of new connections a second open."""
-HOST_UNPROVED = 256
+HOST_UNPROVED = 64
 """Maximum number of one host's connections without any call that a scan leaves open."""
-ALL_UNPROVED = 1024
+ALL_UNPROVED = 256
 """Maximum number of all hosts' connections without any call that a scan leaves open."""
 ALL_REFUSED = 32
 """Maximum number of connections with only refused calls that a scan leaves open. Connections
@@ -124,7 +124,7 @@ class Connections:
             if not step % _STEP:
                 yield
             self._close(connection)
-        gc_tuning.trim_if_grown()  # a connection with a large certificate takes up to 0.7 MB
+        gc_tuning.trim_if_grown()  # a connection with a large certificate takes up to 1.7 MB
 
     def _forget_gone(self, peers: set[str]) -> None:
         """Delete the recorded calls of peers that are no longer connected.

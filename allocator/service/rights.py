@@ -112,6 +112,8 @@ class Rights:
         """Called for each checked call with the peer, and whether the peer has the right."""
         self._lately: dict[tuple[str, Right], str] = {}
         """Peer and missing right → reason of the latest refusal."""
+        self._identities: dict[str, tuple[str, str]] = {}
+        """Peer → result of `identified`."""
         self._forget_at = 0.0
         self._granted: dict[Right, re.Pattern[str]] | None = None
         """Right → pattern of certificate names; None if all peers have all rights."""
@@ -164,7 +166,16 @@ class Rights:
         if now >= self._forget_at:
             self._forget_at = now + REFUSAL_LASTS
             self._lately.clear()
+            self._identities.clear()
         return self._lately.get((peer, right))
+
+    def identified(self, context: _Context) -> tuple[str, str]:
+        """Return what the function `identified` returns, cached like reasons of refusals."""
+        peer = context.peer()
+        identity = self._identities.get(peer) or identified(context)
+        if peer.startswith("ip"):
+            self._identities[peer] = identity
+        return identity
 
     def permit(self, context: _Context, right: Right, *, served: bool = True) -> str | None:
         """Check whether a call's peer has a right; return None if so, otherwise the reason.

@@ -49,7 +49,7 @@ def test_calls_on_connections_without_permitted_calls_make_grpc_cancel_no_others
         return create(**arguments)
 
     monkeypatch.setattr(grpc.aio, "server", server)
-    limits = RequestLimits(Rights(None), lambda _context, _reason: None, shared=True)
+    limits = RequestLimits(Rights(None), lambda *_: None, shared=True)
 
     async def listen() -> None:
         address = f"unix://{tmp_path}/s"
@@ -98,7 +98,7 @@ def test_calls_with_large_headers_are_refused_by_the_transport(
 ) -> None:
     limits = None
     if shared is not None:
-        limits = RequestLimits(Rights(None), lambda _context, _reason: None, shared=shared)
+        limits = RequestLimits(Rights(None), lambda *_: None, shared=shared)
     address = f"unix://{tmp_path}/s"
 
     async def call(size: int) -> tuple[grpc.StatusCode, str]:
@@ -127,7 +127,7 @@ def test_calls_of_unknown_methods_count_as_refused_calls_of_their_connection(
     rights.observe = scanned.note
     limits = None
     if shared is not None:
-        limits = RequestLimits(rights, lambda _context, _reason: None, shared=shared)
+        limits = RequestLimits(rights, lambda *_: None, shared=shared)
 
     def unknown(server: grpc.aio.Server) -> None:
         server.add_generic_rpc_handlers((UnknownMethods(rights),))

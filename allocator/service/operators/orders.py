@@ -118,7 +118,7 @@ class Orders:
                 started = now()
                 change = self._apply(order, before)
                 self._rest_until = now() + _REST * (now() - started)
-        self._keep(order, context, change)
+        self._keep(order, context.peer(), identified(context), change)
         if change.refusal:
             unknown = any(user not in before or not before[user].accepts_orders for user in named)
             code = grpc.StatusCode.NOT_FOUND if unknown else grpc.StatusCode.INVALID_ARGUMENT
@@ -145,12 +145,17 @@ class Orders:
             changes=changes, stored=stored, volatile=self._store_writer is None, audited=audited
         )
 
-    def log_refusal(self, context: _Context, reason: str) -> None:
+    def log_refusal(self, peer: str, identity: tuple[str, str], reason: str) -> None:
         """Log for the audit that a peer without the right tried to give an operator command.
 
         The command itself has not been read.
+
+        Args:
+            peer: The peer's address.
+            identity: The peer's identity and its source, as `identified` returns them.
+            reason: The reason of the refusal.
         """
-        self._keep(operator.Order(), context, _OrderEffect(refusal=reason))
+        self._keep(operator.Order(), peer, identity, _OrderEffect(refusal=reason))
 
     def _apply(self, order: operator.Order, rows: Mapping[str, UserShare]) -> "_OrderEffect":
         """Let the adapter carry out a command; return its effect on the users that it concerns."""
@@ -196,18 +201,25 @@ class Orders:
             changes.append(change)
         return changes
 
-    def _keep(self, order: operator.Order, context: _Context, effect: "_OrderEffect") -> None:
+    def _keep(
+        self,
+        order: operator.Order,
+        peer: str,
+        identity: tuple[str, str],
+        effect: "_OrderEffect",
+    ) -> None:
         """Log an operator command for the audit, with its origin and effect.
 
         Args:
             order: The command.
-            context: The gRPC call, which identifies the operator.
+            peer: The operator's address.
+            identity: The operator's identity and its source, as `identified` returns them.
             effect: The effect of the command, or the reason of its refusal.
         """
         if self._accountant is None:
             return
         before, after, refusal = effect.before, effect.after, effect.refusal
-        operator_name, identified_by = identified(context)
+        operator_name, identified_by = identity
         kind = order.WhichOneof("order") or ""
         plain = MessageToDict(order, preserving_proto_field_name=True).get(kind, {})
         named = set(named_users(order))
@@ -221,7 +233,7 @@ class Orders:
             at=time.time(),
             who=operator_name,
             how=identified_by,
-            peer=context.peer(),
+            peer=peer,
             kind=kind,
             order=_json(plain),
             before=_json({user: _to_plain(before.get(user)) for user in differ}),

@@ -171,15 +171,19 @@ class RequestLimits(grpc.aio.ServerInterceptor):
 
     Args:
         rights: Rights of peers to read and to give commands.
-        refused: Callback for a call whose peer may not give commands; receives the call and the
-            reason.
+        refused: Callback for a call whose peer may not give commands; receives the peer's
+            address, its identity and the reason.
         shared: Whether masters use the same port. Masters' messages are large, so the transport of
             a shared port lets large requests through. Requests are then read one at a time, and
             peers take turns.
     """
 
     def __init__(
-        self, rights: Rights, refused: Callable[[_Context, str], None], *, shared: bool
+        self,
+        rights: Rights,
+        refused: Callable[[str, tuple[str, str], str], None],
+        *,
+        shared: bool,
     ) -> None:
         self._rights = rights
         self._refused = refused
@@ -204,7 +208,7 @@ class RequestLimits(grpc.aio.ServerInterceptor):
             reason = self._rights.permit(context, right)
             if reason is not None:
                 if right == "operators":
-                    self._refused(context, reason)
+                    self._refused(context.peer(), self._rights.identified(context), reason)
                 return None
             calls, name = self._calls[right], _peer(context)
             excess = calls.excess(name)

@@ -22,5 +22,5 @@ def limited_port(
         "address",
         address,
         [lambda server: add_AdminServicer_to_server(servicer, server)],
-        RequestLimits(Rights(None), lambda _context, _reason: None, shared=shared),
+        RequestLimits(Rights(None), lambda *_: None, shared=shared),
     )
