@@ -717,6 +717,24 @@ def costs_of_steps(made: MasterSide, event: contract.Event) -> list[int]:
     return costs
 
 
+def test_many_operations_of_one_call_are_read_and_applied_in_many_short_steps() -> None:
+    made = MasterSide("drf", {})
+    made.add_framework("f", "r")
+    made.add_agent("s", "cpus:4;mem:64")
+    call = contract.UpdateAllocation(
+        framework_id="f", agent_id="s", offered=resources("cpus:4;mem:64", "r")
+    )
+    for number in range(2000):
+        reserved = resource("cpus", "0.001", reserved=["r"])
+        reserved.reservations[0].labels.labels.add(key="k", value=f"{number}")
+        call.conversions.add(
+            consumed=resources("cpus:0.001", "r"),
+            converted=allocated([reserved.SerializeToString()], "r"),
+        )
+    costs = costs_of_steps(made, contract.Event(update_allocation=call))
+    assert max(costs) * 5 < sum(costs)
+
+
 def test_many_agents_are_tested_against_a_new_constraint_in_many_short_steps() -> None:
     made = master("drf", flat(1), 1000)
     update = contract.UpdateFramework(framework_id="f0", info=said("f0", ["r0"], hosts="*9,s1*"))

@@ -11,9 +11,11 @@ from allocator.cluster.input.resource_parser import ResourceParser
 from allocator.cluster.metering.metered import note_refusal
 from allocator.cluster.offers.offer_filters import parse_filter_duration
 from allocator.cluster.offers.operations import (
+    CONVERSIONS_PER_STEP,
     OperationError,
     ResourceConversion,
     convert,
+    convert_in_steps,
     parse_operation,
 )
 from allocator.cluster.resources import Resources
@@ -100,12 +102,13 @@ def reject(cluster: Cluster, call: contract.RejectOffer) -> Callable[[], None]:
 
 def update_allocation(
     cluster: Cluster, call: contract.UpdateAllocation
-) -> Callable[[], Cooperative[None] | None]:
+) -> Cooperative[Callable[[], Cooperative[None] | None]]:
     """Return a function that applies a framework's operations to the resources offered to it.
 
     A conversion that consumes nothing adds copies of a shared volume. The agent's total does not
     grow by these copies. See Mesos semantics, §4.1. The function returns a generator for
-    cooperative steps, because a new capacity concerns all users.
+    cooperative steps, because a new capacity concerns all users. Reading the operations also takes
+    cooperative steps.
 
     Raises:
         InvalidEvent: The framework does not hold the resources, or a conversion does not apply.
@@ -113,7 +116,11 @@ def update_allocation(
     agent = cluster.agent(call.agent_id)
     parser = ResourceParser(cluster.limits)
     role, offered = parser.allocated(call.offered)
-    steps = [_parse_conversion(parser, conversion, role) for conversion in call.conversions]
+    steps = []
+    for conversion in call.conversions:
+        steps.append(_parse_conversion(parser, conversion, role))
+        if not len(steps) % CONVERSIONS_PER_STEP:
+            yield
     if parser.flaw is not None:
         return lambda: _skip_operations(cluster, call, parser.flaw)
     held = agent.held(call.framework_id, role)
@@ -122,13 +129,11 @@ def update_allocation(
             f"framework {call.framework_id} does not hold {offered!r} for {role!r} on {agent.id}"
         )
     try:
-        remaining = convert(steps, offered)
-        total = convert([step for step in steps if step.consumed], agent.total)
+        remaining = yield from convert_in_steps(steps, offered)
+        total = yield from convert_in_steps([step for step in steps if step.consumed], agent.total)
     except OperationError as error:
         raise InvalidEvent(f"a conversion does not apply: {error}") from error
-    for step in steps:
-        if step.consumed and step.converted and step.consumed.scalars != step.converted.scalars:
-            raise InvalidEvent(f"{step.consumed!r} cannot become {step.converted!r}")
+    yield from _check_amounts(steps)
 
     def change() -> Cooperative[None]:
         _put_flaw(cluster, call.framework_id, None)
@@ -139,6 +144,19 @@ def update_allocation(
         cluster.candidates.mark_changed(agent.id)
 
     return change
+
+
+def _check_amounts(steps: list[ResourceConversion]) -> Cooperative[None]:
+    """Check that conversions keep the scalar quantities of resources, in cooperative steps.
+
+    Raises:
+        InvalidEvent: A conversion changes a quantity.
+    """
+    for number, step in enumerate(steps, 1):
+        if not number % CONVERSIONS_PER_STEP:
+            yield
+        if step.consumed and step.converted and step.consumed.scalars != step.converted.scalars:
+            raise InvalidEvent(f"{step.consumed!r} cannot become {step.converted!r}")
 
 
 def update_available(

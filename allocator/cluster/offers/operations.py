@@ -15,6 +15,10 @@ from allocator.cluster.resources.amounts import Amount
 from allocator.cluster.resources.bag import add, contains, subtract
 from allocator.cluster.resources.kinds import Kind
 from allocator.contract import mesos_pb2 as mesos
+from allocator.cooperative import Cooperative, run_to_completion
+
+CONVERSIONS_PER_STEP = 200
+"""Number of conversions that are read or applied in one cooperative step."""
 
 
 class OperationError(ValueError):
@@ -173,7 +177,16 @@ def convert(steps: Iterable[ResourceConversion], resources: Resources) -> Resour
     Raises:
         OperationError: A conversion does not apply.
     """
+    return run_to_completion(convert_in_steps(steps, resources))
+
+
+def convert_in_steps(
+    steps: Iterable[ResourceConversion], resources: Resources
+) -> Cooperative[Resources]:
+    """Generator form of `convert`."""
     amounts = dict(resources.items())
-    for step in steps:
+    for number, step in enumerate(steps, 1):
         step.apply_to(amounts)
+        if not number % CONVERSIONS_PER_STEP:
+            yield
     return Resources(amounts)
