@@ -81,14 +81,13 @@ class AllocationCycle:
         agents = [cluster.ledger.agents[name] for name in examined]
         self._random.shuffle(agents)  # so that no agent is always used first
         open_agents = (yield from self._allocator.open_agents(agents)) if agents else []
-        offers = 0
         if open_agents:
             clock = cluster.ledger.clients.users.clock
             if clock.unranked:
                 yield from clock.rank_in_steps()
             for before in self._before:
                 before()
-            offers = yield from self._allocator.run(open_agents, answer)
+            cluster.statistics.offers += yield from self._allocator.run(open_agents, answer)
         if due is None and cluster.holds.enabled:
             self._allocator.hold_back()
         inverse_offers = self._inverse_offers(due)
@@ -96,7 +95,6 @@ class AllocationCycle:
         statistics = cluster.statistics
         statistics.runs += 1
         statistics.candidates += len(agents)
-        statistics.offers += offers
         statistics.inverse_offers += sum(len(message.inverse_offers) for message in inverse_offers)
         for after in self._after if open_agents else ():
             after(answer.parts)

@@ -347,8 +347,7 @@ class OfferFilters:
 
     def expire_in_steps(self, now_ns: int) -> Cooperative[list[str]]:
         """Generator form of `expire`, because hundreds of thousands of filters may end at once."""
-        agents: dict[str, None] = {}
-        removed = 0
+        agents, removed = dict[str, None](), 0
         while self._instants and self._instants[0] < now_ns:
             for entry in self._due.pop(heapq.heappop(self._instants), {}):
                 entry.due = None
