@@ -108,7 +108,7 @@ _id = attrgetter("id")
 _NEAR = 3
 """Positions after a guess that are tried before a binary search."""
 _SORTED_A_STEP = 256
-"""Nodes that one cooperative step sorts or merges."""
+"""Nodes in a cooperative step."""
 _LONGEST_BLOCK = 64
 """Nodes of one block at most; a longer block is divided. In such a block, comparing objects finds a
 node faster than comparing priorities."""

@@ -22,7 +22,7 @@ from allocator.fairness.ranking import Ranking
 from allocator.fairness.standing import CommitmentTrajectory, PoolSnapshot, Standing, standing
 
 _USERS_A_STEP = 200
-"""Users that one cooperative step rates or ranks."""
+"""Users in a cooperative step."""
 _MANY_NEAR = 16
 """Above this number of users with nearly equal but different priorities, sorting them at each read
 costs too much. The pool then ranks these users by constants."""

@@ -156,7 +156,7 @@ def _bounded(commitments: Mapping[str, float]) -> dict[str, float]:
 
 
 _USERS_A_STEP = 200
-"""Users whose trajectories one cooperative step exports."""
+"""Users in a cooperative step."""
 _MOST_REMOVED = 10_000
 """Number of removed users above which the next export contains all users. While a store is away,
 the names of removed users would otherwise fill the memory."""

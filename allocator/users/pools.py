@@ -20,7 +20,7 @@ from allocator.users.user import Client, User, UserTask
 LOOK = 5.0
 """Seconds between two samples of the users' use, from which counted weights are computed."""
 _USERS_A_STEP = 200
-"""Users of small pools that one cooperative step moves to a new capacity."""
+"""Users of small pools in a cooperative step."""
 _THRESHOLD = 0.01
 """If a sample changes the total counted weight of a pool by a smaller fraction, the pool keeps
 its counted weights."""

@@ -21,10 +21,9 @@ from allocator.fairness.quantities import Quantities
 from allocator.users.tree import NO_REPEATS, Repeats
 
 _AGENTS_A_STEP = 50
-"""Agents whose allocations to a framework one cooperative step counts or ends."""
+"""Agents in a cooperative step, whose allocations to a framework are counted or ended."""
 _CLIENTS_A_STEP = 200
-"""Clients whose tasks one cooperative step updates, because an agent excludes them or no longer
-does."""
+"""Clients in a cooperative step, whose tasks are updated after a change of exclusions."""
 
 
 class Ledger:

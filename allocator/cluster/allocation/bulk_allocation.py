@@ -51,9 +51,9 @@ _MIN_PROBES = 64
 _AGENTS_A_STEP = 50
 """Agents examined in one step."""
 _TESTS_A_STEP = 5000
-"""Placement constraints of new agents that one step may read, for all its agents together."""
+"""Maximum number of placement constraints in a step, summed over new agents."""
 _CLIENTS_A_STEP = 500
-"""Clients examined in one step."""
+"""Clients in a step."""
 _ROWS_A_STEP = 100
 """Client masks compared in one step."""
 
@@ -372,12 +372,12 @@ class Eligibility:
     ) -> Cooperative[None]:
         """Raise the least numbers of tasks of clients that declined parts of agents.
 
-        A client is not eligible on agents that need a larger number.
+        The client is not eligible on agents with a larger minimum.
 
         Args:
             fewest: By client: its task, and the number to raise.
-            minimums: The number that each agent needs, by client and the agent's place.
-            eligible: For each agent, the eligible clients, of which some are removed.
+            minimums: The minimum of each agent, by client and the agent's place.
+            eligible: For each agent, the eligible clients; changed by this method.
         """
         for client, by_agent in minimums.items():
             yield

@@ -315,7 +315,7 @@ class ClientIndex:
 
     @property
     def constraints(self) -> int:
-        """Number of different placement constraints, which `excluded_from` reads for new agents."""
+        """Number of different placement constraints; `excluded_from` reads all for a new agent."""
         return len(self._by_constraint)
 
     def clients(self) -> Iterator[Client]:

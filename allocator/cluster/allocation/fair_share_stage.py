@@ -27,7 +27,7 @@ from allocator.fairness.quantities import Quantities
 _ROUNDS_A_STEP = 4
 """Rounds of an agent's allocation in one cooperative step. A round is a filling or a share."""
 _CLIENTS_A_STEP = 50
-"""Clients of an agent that one cooperative step examines one by one."""
+"""Clients in a cooperative step, if clients are examined singly."""
 _OFFERS_A_STEP = 100
 """Number of offers of an agent in one cooperative step."""
 _LARGE_PART = 8
@@ -390,10 +390,9 @@ class FairShareStage:
         state.exhausted |= eligible
 
     def _allocate_share(self, state: _AgentAllocation, client: Client) -> bool:
-        """Allocate one share to a client, if the client can use a share; return whether it can.
+        """Allocate a share to a client; return False if the client can use no share.
 
-        Otherwise, and if the share is all that the client can use, the client is marked as
-        exhausted.
+        Without a share, or with unknown demand, the client is marked as exhausted.
         """
         agent, builder = state.agent, self._builder
         usable, demand = builder.usable(agent, client), self._index.tasks.get(client)

@@ -110,9 +110,9 @@ def reaches_limit(quantities: Quantities, limit: Mapping[str, float]) -> bool:
 _LARGE_GROUP = 16
 """Number of clients from which a group is examined by masks, instead of client by client."""
 _GROUPS_A_STEP = 100
-"""Groups of clients with equal needs that one cooperative step examines."""
+"""Groups of clients in a cooperative step."""
 _MANY_CLIENTS = 64
-"""Number of clients in small groups from which these groups are examined, too."""
+"""Minimum number of clients, in all small groups together, at which small groups are examined."""
 _MANY_KINDS = 16
 """Agents with more kinds of free resources are seldom alike. The cache omits their remainders,
 because each allocation leaves a remainder with all of the kinds, and would fill the memory."""
@@ -208,7 +208,7 @@ class OfferBuilder:
 
         Their filters need not contain all available resources, because a client is only allocated
         what its tasks need, and what is reserved for its role. The result omits clients of small
-        groups if there are few, because `wanted` examines such clients one by one. Generator for
+        groups if there are few, because `wanted` examines clients singly. Generator for
         cooperative steps.
 
         Args:
@@ -530,7 +530,7 @@ class _LargestOffer:
         self._single: dict[str, tuple[Kind, int]] = {}
         """Kind and amount of scalar resources of a single kind, by name."""
         self._several: dict[str, dict[Kind, Amount]] = {}
-        """Amounts of other resources that tasks can use, by name and kind."""
+        """Amounts of other divisible resources, by name and kind."""
         for kind, amount in free.items():
             if not kind.plain:
                 self._special[kind] = amount
@@ -558,7 +558,7 @@ class _LargestOffer:
         return Resources(part)
 
     def of_names(self, names: Collection[str]) -> Resources:
-        """Return resources that contain each possible offer to clients whose demands name these."""
+        """Return resources that contain each possible offer to demands with these names."""
         part = dict(self._special)
         for name in names:
             if name in self._single:

@@ -9,7 +9,7 @@ from allocator.cluster.resources import NOTHING, Resources
 from allocator.cooperative import Cooperative
 
 _CLIENTS_A_STEP = 50
-"""Clients of an agent that one cooperative step examines one by one."""
+"""Clients in a cooperative step."""
 
 
 class QuotaStage:

@@ -79,7 +79,7 @@ def remove(cluster: Cluster, call: contract.RemoveAgent) -> Callable[[], Coopera
 def update(cluster: Cluster, call: contract.UpdateAgent) -> Callable[[], Cooperative[None]]:
     """Return a function that replaces an agent's description, total and capabilities.
 
-    The function returns a generator for cooperative steps, like that of `add`. If the call omits
+    The function returns a generator for cooperative steps, as `add` does. If the call omits
     the total or the capabilities, the agent keeps them.
     """
     agent = cluster.agent(call.agent_id)

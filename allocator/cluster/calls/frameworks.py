@@ -55,7 +55,7 @@ def add(cluster: Cluster, call: contract.AddFramework) -> Callable[[], Cooperati
 def update(cluster: Cluster, call: contract.UpdateFramework) -> Callable[[], Cooperative[None]]:
     """Return a function that replaces a framework's subscription.
 
-    The function returns a generator for cooperative steps, like that of `add`.
+    The function returns a generator for cooperative steps, as `add` does.
 
     New offers follow at the next `Tick` call. A framework whose new subscription is rejected keeps
     its former roles and its commitments in these roles.
@@ -256,7 +256,7 @@ def _admission(wish: PlaceRequest) -> PlaceRequest:
 def _excluded(exclusions: Iterable[contract.ExcludedAgents]) -> dict[str, Iterator[str]]:
     """Return, by role, the IDs of agents that a framework's offer constraints exclude.
 
-    Each iterator reads the IDs from the call, which takes time, only once it is read.
+    The IDs, perhaps 100,000, are read from the call only when the iterator is read.
     """
     agents: dict[str, list[Iterable[str]]] = {}
     for exclusion in exclusions:

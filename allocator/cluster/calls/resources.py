@@ -165,7 +165,7 @@ def update_available(
     """Return a function that applies an operator's operations to an agent's available resources.
 
     If the operations do not apply, the function only sends a reply with an error. See Mesos
-    semantics, §4.2. The function returns a generator, like that of `update_allocation`.
+    semantics, §4.2. The function returns a generator, as `update_allocation` does.
     """
     agent = cluster.agent(call.agent_id)
     total: Resources | None = None

@@ -44,8 +44,8 @@ class AllocationCycle:
         An agent is open if it has free resources and is not withheld.
 
         Args:
-            before: Called before such a cycle.
-            after: Called after such a cycle with its decisions, in one or more messages.
+            before: Called before each of these cycles.
+            after: Called after each of these cycles with its decisions, in one or more messages.
         """
         self._before, self._after = before, after
 

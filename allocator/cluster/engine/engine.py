@@ -66,7 +66,7 @@ class Watcher(Protocol):
         """
 
     def after_run(self, engine: "Engine", decisions: Sequence[contract.Decisions]) -> None:
-        """Called after each such cycle with the decided offers and inverse offers.
+        """Called after each of these cycles with the decided offers and inverse offers.
 
         Several messages are the slices of one answer.
         """

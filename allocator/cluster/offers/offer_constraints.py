@@ -20,9 +20,9 @@ _MANY = 1000
 """Number of changed clients and agents, in addition to the clients and agents with pairs, at which
 all pairs count as changed."""
 _PAIRS_A_STEP = 1000
-"""Pairs that one cooperative step adds or removes."""
+"""Pairs in a cooperative step."""
 _CLIENTS_A_STEP = 200
-"""Clients of which one cooperative step adds or removes a pair with the same agent."""
+"""Clients in a cooperative step, if each has a changed pair with the same agent."""
 
 
 @dataclass(slots=True)
@@ -45,8 +45,7 @@ class Exclusions:
 
     Only the master's side can evaluate offer constraints; it reports the excluded pairs. Frameworks
     and agents may be reported before they are added. The pairs of a removed framework or agent are
-    forgotten. One framework may have 100,000 pairs, so methods that change pairs have generator
-    forms.
+    forgotten. A framework may have 100,000 pairs, so methods for changes have generator forms.
 
     A framework with too many pairs is *unlisted*: its pairs are dropped, further pairs are ignored,
     and the framework must get no offers until it is updated or removed.
@@ -347,7 +346,7 @@ class Exclusions:
             self._changes = ChangedExclusions(known=False)
 
     def _admit(self, client: Client, agents: set[str]) -> Cooperative[None]:
-        """Remove pairs of a client, all of which are known."""
+        """Remove known pairs of a client."""
         remaining = self._agents[client]
         remaining -= agents
         if not remaining:

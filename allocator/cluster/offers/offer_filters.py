@@ -34,8 +34,7 @@ _MANY = 1000
 """Number of abandoned filters at which they are removed, if they are more than those in force.
 Also the slack for outdated instants in the heap."""
 _FILTERS_A_STEP = 1000
-"""Number of filters, or of entries of other clients, that one cooperative step removes or passes.
-"""
+"""Number of filters and entries in a cooperative step."""
 _NANOSECONDS = 1_000_000_000
 _DURATIONS: "Cache[bytes, tuple[int, ValidationError | None]]" = Cache(2**20)
 
@@ -281,7 +280,7 @@ class OfferFilters:
         return declining
 
     def clients_on(self, agent: str) -> int:
-        """Return the clients that have a filter on an agent, as a bit mask. O(filters)."""
+        """Return the clients with a filter on an agent, as a bit mask. O(filters)."""
         clients = 0
         for entry in self._by_agent.get(agent, {}).values():
             clients |= entry.mask

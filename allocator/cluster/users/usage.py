@@ -19,7 +19,7 @@ from allocator.cooperative import Cooperative
 from allocator.fairness.quantities import Quantities
 
 _CLIENTS_A_STEP = 200
-"""Clients whose use one cooperative step adds up."""
+"""Clients in a cooperative step."""
 
 
 def update_usage(cluster: Cluster) -> Cooperative[None]:
