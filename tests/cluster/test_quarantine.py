@@ -550,6 +550,7 @@ def test_a_snapshot_part_that_breaks_the_allocator_is_left_out(
     assert (kept.kind, kept.name, kept.flaw.reason) == ("agent", "s2", "fault")
 
 
+@pytest.mark.interpreted
 def test_a_failing_cycle_loses_its_offers_and_requests_a_snapshot(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

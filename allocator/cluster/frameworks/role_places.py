@@ -120,7 +120,7 @@ class LimitedPlaces:
                 f"all frameworks together would have {taken + additional} {self.rules.things}"
             )
             return ValidationError(
-                "limit", f"{together}, more than {self.rules.most} ({self.rules.setting})"
+                "limit", f"{together}, more than {self.rules.most:.0f} ({self.rules.setting})"
             )
         own = self._by_principal[wish.principal]
         if self._reserved_by_principal:
@@ -135,7 +135,8 @@ class LimitedPlaces:
                 f"frameworks {owner} would have {own + additional} {self.rules.things}, more than"
             )
             return ValidationError(
-                "limit", f"{message} half of {available} that others leave ({self.rules.setting})"
+                "limit",
+                f"{message} half of {available:.0f} that others leave ({self.rules.setting})",
             )
         return None
 

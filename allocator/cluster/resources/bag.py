@@ -112,7 +112,9 @@ class Resources(Mapping[Kind, Amount]):
             change: A bag with all kinds whose amount has changed.
             amounts: The amounts of the new bag.
         """
-        changed, known = Resources(amounts), self.__dict__
+        changed = Resources(amounts)
+        # An object of a compiled class has no `__dict__` until an attribute is set.
+        known: dict[str, object] = getattr(self, "__dict__", {})
         if "_parts" not in known or len(change) ** 2 > len(self):
             return changed
         kinds, length = self._parts
@@ -128,12 +130,13 @@ class Resources(Mapping[Kind, Amount]):
             kinds[kind.reservation] = part
             if not part:
                 del kinds[kind.reservation]
-        derived = changed.__dict__
-        derived["_parts"] = _Parts(kinds, length)
+        derived: dict[str, object] = {"_parts": _Parts(kinds, length)}
         if kinds.keys() == self._parts.kinds.keys():
             derived["reservations"] = self.reservations
         if "unreserved" in known and all(kind.reservation is not None for kind in change):
             derived["unreserved"] = self.unreserved
+        for name, value in derived.items():
+            setattr(changed, name, value)
         return changed
 
     def where(self, keep: Callable[[Kind], bool]) -> "Resources":
