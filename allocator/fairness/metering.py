@@ -85,8 +85,8 @@ Span: TypeAlias = tuple[
     Quantities,
     float,
     float,
-    Mapping[str, float],
-    Mapping[str, float],
+    dict[str, float],
+    dict[str, float],
     bool,
 ]
 """A time span in which a user's state did not change, with the inputs of its integrals: user; begin
@@ -198,19 +198,23 @@ class UsageAccumulator:
 
     def _integrate(self, span: Span) -> None:
         """Add the integrals of a span with constant allocation to the usage of each hour in it."""
-        user, begin, end, capacity, (excluded, tau), held, entitled, at, owed, over, active = span
+        user, begin, end, capacity, (_, tau), _, _, at, commitments, overuse, _ = span
         closed = self.closed.get(user)
         if closed is not None and self.next is not None and begin >= closed.at:
             self.next._integrate(span)  # noqa: SLF001 - its own kind
             return
-        noted = AccountState(held, entitled, owed, over, active)
-        state = noted if at >= begin or not _is_moving(noted) else _advanced(noted, begin - at, tau)
         self.until = max(self.until, end)
-        for since, until in by_hours(begin, end):
-            usage = self.usage(math.floor(since / HOUR), user)
-            _add_integrals(usage, until - since, capacity, excluded, state, tau)
-            if until < end:
-                state = _advanced(state, until - since, tau)
+        moves = any(commitments.values()) or any(overuse.values())
+        while begin < end:
+            hour = math.floor(begin / HOUR)
+            until = min((hour + 1.0) * HOUR, end)
+            usage = self.usage(hour, user)
+            _add_integrals(usage, until - begin, span)
+            if moves:
+                if tau is not None and at < begin:
+                    commitments = _advanced(commitments, overuse, begin - at, tau)
+                _add_commitments(usage, until - begin, capacity, commitments, overuse, tau)
+            at, begin = begin, until
 
 
 class AccountState(NamedTuple):
@@ -357,7 +361,8 @@ class Meter:
             spans.add((earlier.at, later.at))
             held, entitlement, owed, over, active = earlier.state.least(later.state)
             begin, end = earlier.at, later.at
-            span = (user, begin, end, capacity, terms, held, entitlement, begin, owed, over, active)
+            commitments = begin, dict(owed), dict(over)
+            span = (user, begin, end, capacity, terms, held, entitlement, *commitments, active)
             self.counted.spans.appendleft(span)  # all others are later
         if spans:  # integrate the capacity since the first account was closed
             end = max(span[1] for span in spans)
@@ -415,49 +420,32 @@ def by_hours(begin: float, end: float) -> Iterable[tuple[float, float]]:
         begin = full
 
 
-def _is_moving(state: AccountState) -> bool:
-    """Return whether the state has a commitment or an over-use above 0, so it changes with time."""
-    return any(state.commitments.values()) or any(state.overuse.values())
-
-
-def _advanced(state: AccountState, elapsed: float, tau: float | None) -> AccountState:
-    """Return the state of an account after some seconds in which its allocation was constant.
-
-    Only the commitments differ from the given state.
+def _advanced(
+    commitments: dict[str, float], overuse: dict[str, float], elapsed: float, tau: float
+) -> dict[str, float]:
+    """Return a user's commitments after some seconds in which its allocation was constant.
 
     Args:
-        state: The state at the begin.
+        commitments: The commitments at the begin, by resource.
+        overuse: The values that the commitments approach.
         elapsed: Seconds.
-        tau: Time constant of commitments in seconds. None: commitments do not decay.
+        tau: Time constant of commitments in seconds.
     """
-    if tau is None:
-        return state
-    commitments = {
-        name: decayed(commitment, state.overuse.get(name, 0.0), elapsed, tau)
-        for name, commitment in state.commitments.items()
+    return {
+        name: decayed(commitment, overuse.get(name, 0.0), elapsed, tau)
+        for name, commitment in commitments.items()
     }
-    return state._replace(commitments=commitments)
 
 
-def _add_integrals(  # noqa: PLR0913, PLR0917 - what is added to, for how long, and all that it depends on
-    usage: HourlyUsage,
-    elapsed: float,
-    capacity: Quantities,
-    excluded: Collection[str],
-    state: AccountState,
-    tau: float | None,
-) -> None:
-    """Add the integrals over a time span within one hour to the usage of this hour.
+def _add_integrals(usage: HourlyUsage, elapsed: float, span: Span) -> None:
+    """Add the integrals of a span's allocation over a part of the span to the usage of an hour.
 
     Args:
         usage: The user's usage in the hour, which this function changes.
-        elapsed: Length of the span in seconds.
-        capacity: The cluster's capacity.
-        excluded: Names of resources that do not count in shares.
-        state: The user's state at the begin of the span.
-        tau: Time constant of commitments in seconds. None: commitments do not decay.
+        elapsed: Length of the part in seconds.
+        span: The span, whose commitments are not added.
     """
-    allocation, entitlement = state.allocation, state.entitlement
+    _, _, _, capacity, (excluded, _), allocation, entitlement, _, _, _, active = span
     resources = usage.resources
     below = True
     for name, total in capacity.items():
@@ -472,34 +460,41 @@ def _add_integrals(  # noqa: PLR0913, PLR0917 - what is added to, for how long, 
             if held >= entitled:
                 integrals.overused += (held - entitled) * elapsed
                 below = False
-    if state.active:
+    if active:
         usage.wanted += elapsed
         if below:
             usage.waited += elapsed
-    if _is_moving(state):
-        for name, owed in _commitment_integrals(state, elapsed, tau).items():
-            total = capacity[name] or (_ONE if name == _TASKS_NAME else 0)
-            if total:
-                resources.setdefault(name, Integrals()).owed += owed * total
 
 
-def _commitment_integrals(
-    state: AccountState, elapsed: float, tau: float | None
-) -> dict[str, float]:
-    """Return the integral over time of each commitment, by resource, in share × seconds.
+def _add_commitments(  # noqa: PLR0913, PLR0917 - all that the integrals depend on
+    usage: HourlyUsage,
+    elapsed: float,
+    capacity: Quantities,
+    commitments: dict[str, float],
+    overuse: dict[str, float],
+    tau: float | None,
+) -> None:
+    """Add the integral of each commitment over a time span to the usage of an hour.
 
     Over T seconds it is ō·T + (c₀ − ō)·τ·(1 − δ), the integral of Eq. 12 (SDRF paper).
 
     Args:
-        state: The state at the begin.
+        usage: The user's usage in the hour, which this function changes.
         elapsed: T, in seconds.
+        capacity: The cluster's capacity.
+        commitments: c₀ by resource: the commitments at the begin, as fractions of the capacity.
+        overuse: ō by resource: the values that the commitments approach.
         tau: Time constant of commitments in seconds. None: commitments do not decay.
     """
-    if tau is None:
-        return {name: commitment * elapsed for name, commitment in state.commitments.items()}
-    overuse, part = state.overuse, tau * approached(elapsed, tau)
-    owed = {}
-    for name, commitment in state.commitments.items():
-        rate = overuse.get(name, 0.0)
-        owed[name] = rate * elapsed + (commitment - rate) * part
-    return owed
+    approach = 0.0 if tau is None else tau * approached(elapsed, tau)
+    for name, commitment in commitments.items():
+        total = capacity[name] or (_ONE if name == _TASKS_NAME else 0)
+        if total:
+            rate = overuse.get(name, 0.0)
+            owed = rate * elapsed + (commitment - rate) * approach
+            if tau is None:
+                owed = commitment * elapsed
+            integrals = usage.resources.get(name)
+            if integrals is None:
+                integrals = usage.resources[name] = Integrals()
+            integrals.owed += owed * total

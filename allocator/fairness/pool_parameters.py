@@ -50,9 +50,9 @@ class PoolParameters(Generic[User]):
         """Whether users count by their use, so that users without use concern no others."""
         self._has_memory = policy.tau is not None
         self._least = policy.least
-        self._charges_by_resource = (
-            self.counts_by_use and type(policy).free_of_charge is Policy.free_of_charge
-        )
+        self._measures_shares = type(policy).measure is Policy.measure
+        self._entitlement_is_free = type(policy).free_of_charge is Policy.free_of_charge
+        self._charges_by_resource = self.counts_by_use and self._entitlement_is_free
         self._accumulates = accumulates(policy)
         self.remembers = not isinstance(policy, KeyPolicy)
         """Whether priorities may depend on earlier allocations."""
@@ -218,9 +218,13 @@ class PoolParameters(Generic[User]):
             account.entitlement = self._entitlement_to_dominant(
                 account.entitlements, account.shares
             )
-        measured = self._policy.measure(account)
+        measured = account.shares if self._measures_shares else self._policy.measure(account)
         if self._has_memory:
-            free = self._policy.free_of_charge(account) if self.charging else math.inf
+            free = account.entitlement
+            if not self.charging:
+                free = math.inf
+            elif not self._entitlement_is_free:
+                free = self._policy.free_of_charge(account)
             account.owe(measured, free, self._least)
             if self._charges_by_resource and self.charging:
                 account.owe_by_resource()

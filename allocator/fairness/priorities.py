@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 from typing_extensions import override
 
 from allocator.fairness import exact
+from allocator.fairness.account import Account
 from allocator.fairness.live_tree import Node, Priorities
 
 _ULP = 2.0**-53
@@ -96,8 +97,9 @@ class Envelope:
         Args:
             s: Present decay factor e^(−t/τ), which falls from 1 towards 0.
         """
-        if any(abs(slope * s) > _CONSTANT_BELOW for _, slope in self.lines):
-            return self
+        for _, slope in self.lines:
+            if abs(slope * s) > _CONSTANT_BELOW:
+                return self
         return Envelope(((self.lines[0][0], 0.0),), self.count, self.held)
 
     def at(self, s: float) -> float:
@@ -129,6 +131,24 @@ def envelope(lines: list[Segment], s: float, count: int = 0) -> Envelope:
         else:
             kept.append(line)
     return Envelope(tuple(kept), count)
+
+
+def commitment_envelope(account: Account, stretch: float, s: float, *, thesis: bool) -> Envelope:
+    """Return a user's SDRF priority from now on, as a function of the decay factor.
+
+    Args:
+        account: The user's account.
+        stretch: Factor of the slopes: `DecayPolicy.stretch`, divided by the user's weight.
+        s: Present decay factor e^(−t/τ).
+        thesis: Whether the priority has the form max (o + c), instead of max o + max c.
+    """
+    weight, measured, commitments = account.weight, account.measured, account.commitments
+    dominant = 0.0 if thesis else max(measured.values(), default=0.0)
+    lines: list[Segment] = []
+    for name, rate in account.overuse.items():
+        share = measured[name] if thesis else dominant
+        lines.append(((share + rate) / weight, (commitments[name] - rate) * stretch))
+    return envelope(lines or [(0.0, 0.0)], s, account.count)
 
 
 def _above(upper: Segment, lower: Segment, s: float) -> bool:
@@ -381,6 +401,16 @@ class Level(NamedTuple):
         Values below 1 are rounded to multiples of 2^-40, all other numbers to 40 significant bits.
         """
         return self.rank, in_steps(self.value), forty_bits(self.growth)
+
+
+def level_of(priority: Envelope) -> Level:
+    """Return the level of an SDRF priority whose present decay factor is 1."""
+    lines = priority.constant_if_decayed(1.0).lines
+    if len(lines) == 1:
+        ((begin, slope),) = lines
+    else:  # of equal lines, the fastest-growing, as in `Envelopes.compare`
+        begin, slope = max(lines, key=lambda line: (in_steps(line[0] + line[1]), -line[1]))
+    return Level(0, begin + slope, in_steps(-slope))
 
 
 def in_steps(value: float) -> float:

@@ -31,20 +31,20 @@ def recover(cluster: Cluster, call: contract.RecoverResources) -> Callable[[], N
     """
     parser = ResourceParser(cluster.limits)
     role, resources = parser.allocated(call.resources)
-    refusal, flaw = (
-        parse_filter_duration(call.filters) if call.HasField("filters") else (None, None)
-    )
-    client = Client(role, call.framework_id)
+    declined, was_used = call.HasField("filters"), call.is_allocated
+    refusal, flaw = parse_filter_duration(call.filters) if declined else (None, None)
+    framework, agent_id = call.framework_id, call.agent_id
+    client = Client(role, framework)
 
     def change() -> None:
-        _put_flaw(cluster, call.framework_id, parser.flaw or flaw)
-        if call.is_allocated:
-            cluster.ledger.used.end(call.agent_id, client, resources)
-        agent = _release(cluster, client, call.agent_id, resources)
+        _put_flaw(cluster, framework, parser.flaw or flaw)
+        if was_used:
+            cluster.ledger.used.end(agent_id, client, resources)
+        agent = _release(cluster, client, agent_id, resources)
         if cluster.ledger.assumed_usage is not None and agent is not None and refusal is not None:
             cluster.ledger.assumed_usage.answered(agent, client)
-        _note_return(cluster, client, call.agent_id, resources, declined=call.HasField("filters"))
-        if agent is None or refusal is None or call.framework_id not in cluster.ledger.frameworks:
+        _note_return(cluster, client, agent_id, resources, declined=declined)
+        if agent is None or refusal is None or framework not in cluster.ledger.frameworks:
             return
         learned = cluster.demands.note_answer(client, agent.id, resources)
         if learned and client in cluster.ledger.clients:

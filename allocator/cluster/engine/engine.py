@@ -376,22 +376,23 @@ class Engine(View):
             cluster.filters = OfferFilters(cluster.limits.filters)
 
     def _apply(self, event: contract.Event) -> Cooperative[None]:
-        call = self._call_of(event)
+        sequence, time_ns = event.sequence, event.time_ns
+        call = self._call_of(event, sequence)
         cluster = self._cluster
         before_ns = cluster.now_ns
-        if event.time_ns - before_ns > LONGEST_LEAP_NS:
+        if time_ns - before_ns > LONGEST_LEAP_NS:
             raise InvalidEvent(
-                f"event {event.sequence} ({call}) is "
-                f"{(event.time_ns - before_ns) / _NANOSECONDS:.0f} s later than the event before; "
+                f"event {sequence} ({call}) is "
+                f"{(time_ns - before_ns) / _NANOSECONDS:.0f} s later than the event before; "
                 "check the master's clock"
             )
-        cluster.now_ns = max(event.time_ns, before_ns)
+        cluster.now_ns = max(time_ns, before_ns)
         message = getattr(event, call)
         try:
             change = yield from prepare_in_steps(call, cluster, message)
         except Exception as error:
             cluster.now_ns = before_ns
-            raise self._rejection(event.sequence, call, error) from error
+            raise self._rejection(sequence, call, error) from error
         earlier_replies, users = len(cluster.replies), cluster.ledger.clients.users
         try:
             now = cluster.now_ns / _NANOSECONDS
@@ -405,31 +406,30 @@ class Engine(View):
                 yield from steps
             users.update_entitlements()
         except Exception as error:  # a partial change; only a snapshot repairs it
-            raise self._rejection(event.sequence, call, error) from error
+            raise self._rejection(sequence, call, error) from error
         for reply in cluster.replies[earlier_replies:]:
-            reply.sequence = event.sequence
+            reply.sequence = sequence
         cluster.follow_failover()
         if cluster.quarantine:
             cluster.quarantine.put(*subject(call, message), "call", None)
-        self._sequence = self._seen = event.sequence
+        self._sequence = self._seen = sequence
         cluster.statistics.events += 1
-        cluster.statistics.early_stamps += event.time_ns < before_ns
+        cluster.statistics.early_stamps += time_ns < before_ns
 
-    def _call_of(self, event: contract.Event) -> str:
+    def _call_of(self, event: contract.Event, sequence: int) -> str:
         """Return the name of an event's call.
 
         Raises:
             InvalidEvent: The event is not the next one, or has an unknown call.
         """
-        if event.sequence != self._sequence + 1:
+        if sequence != self._sequence + 1:
             raise LostTrack(
-                f"event {event.sequence} follows event {self._sequence}: events are missing or "
-                "came twice"
+                f"event {sequence} follows event {self._sequence}: events are missing or came twice"
             )
         call = event.WhichOneof("call")
         if call is None:
             raise InvalidEvent(
-                f"event {event.sequence} has a call that this allocator does not know; upgrade "
+                f"event {sequence} has a call that this allocator does not know; upgrade "
                 "the allocator first"
             )
         return call

@@ -10,7 +10,7 @@ from allocator.fairness.account import Account
 from allocator.fairness.commitment import time_constant, time_constant_of_half_life
 from allocator.fairness.policies.duration import Duration
 from allocator.fairness.policies.fading import DecayPolicy
-from allocator.fairness.priorities import Envelope, Level, envelope, in_steps
+from allocator.fairness.priorities import Envelope, Level, commitment_envelope, level_of
 
 
 class Sdrf(DecayPolicy):
@@ -57,31 +57,12 @@ class Sdrf(DecayPolicy):
 
         The lines follow from the SDRF paper's Eq. 13.
         """
-        weight, measured, commitments = account.weight, account.measured, account.commitments
-        stretch = self.stretch(account.settled_at, base) / weight
-        if self.form == "journal":
-            dominant = max(measured.values(), default=0.0)
-            lines = [
-                ((dominant + rate) / weight, (commitments[name] - rate) * stretch)
-                for name, rate in account.overuse.items()
-            ]
-        else:
-            lines = [
-                ((measured[name] + rate) / weight, (commitments[name] - rate) * stretch)
-                for name, rate in account.overuse.items()
-            ]
-        return envelope(lines or [(0.0, 0.0)], -phase, account.count)
+        stretch = self.stretch(account.settled_at, base) / account.weight
+        return commitment_envelope(account, stretch, -phase, thesis=self.form == "thesis")
 
     @override
     def level(self, account: Account, now: float) -> Level:
-        lines = (
-            self.attribute(account, now, -1.0).constant_if_decayed(1.0).lines
-        )  # the phase at `now` is −1
-        if len(lines) == 1:
-            ((begin, slope),) = lines
-        else:  # of equal lines, the fastest-growing, as in `Envelopes.compare`
-            begin, slope = max(lines, key=lambda line: (in_steps(line[0] + line[1]), -line[1]))
-        return Level(0, begin + slope, in_steps(-slope))
+        return level_of(self.attribute(account, now, -1.0))  # the phase at `now` is −1
 
     @override
     def priority(self, account: Account, commitments: dict[str, float], when: float) -> float:
