@@ -16,9 +16,8 @@ from rich.progress import track
 from rich.table import Table
 
 from allocator.cluster.engine import Engine
-from allocator.cluster.settings import EngineSettings
 from allocator.contract import allocator_pb2 as contract
-from allocator.fairness import policies
+from bench.played.bare import settings
 from bench.played.cluster import OPTIONS, PlayedCluster
 from bench.played.peers import ServiceStream, bare, echo, service
 
@@ -62,7 +61,7 @@ def rounds(
     echo, one after the other.
     """
     size = agents, frameworks
-    engine = Engine(EngineSettings(policies.create("sdrf", {"half_life": "1h"})))
+    engine = Engine(settings())
     alone, behind, served = PlayedCluster(*size), PlayedCluster(*size), PlayedCluster(*size)
     engine.restore(OPTIONS, alone.snapshot())
     with (

@@ -10,17 +10,25 @@ import grpc
 from allocator.cluster.engine import Engine
 from allocator.cluster.settings import EngineSettings
 from allocator.contract import allocator_pb2 as contract
-from allocator.fairness import policies
+from allocator.service.config import Config
 from bench.played.serving import serve
 
 SERVICE = "longshare.v1.Allocator"
+
+
+def settings() -> EngineSettings:
+    """Return the settings of an engine in a service whose configuration names only SDRF.
+
+    The defaults of `EngineSettings` are the rules of release 1.0, which take fewer steps.
+    """
+    return Config.model_validate({"policy": {"name": "sdrf", "half_life": "1h"}}).engine_settings()
 
 
 class Bare:
     """Serves a single trusted stream: Hello, a snapshot, then events."""
 
     def __init__(self) -> None:
-        self._engine = Engine(EngineSettings(policies.create("sdrf", {"half_life": "1h"})))
+        self._engine = Engine(settings())
         self._options = contract.Options()
 
     async def session(
