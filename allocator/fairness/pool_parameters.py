@@ -220,10 +220,8 @@ class PoolParameters(Generic[User]):
             )
         measured = account.shares if self._measures_shares else self._policy.measure(account)
         if self._has_memory:
-            free = account.entitlement
-            if not self.charging:
-                free = math.inf
-            elif not self._entitlement_is_free:
+            free = account.entitlement if self.charging else math.inf
+            if self.charging and not self._entitlement_is_free:
                 free = self._policy.free_of_charge(account)
             account.owe(measured, free, self._least)
             if self._charges_by_resource and self.charging:
