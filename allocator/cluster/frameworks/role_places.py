@@ -22,7 +22,7 @@ principal whose frameworks return under new IDs cannot add to its reservations. 
 principals and ends of reservations, so both also hold after a restart of the service.
 
 The number of frameworks is limited by the same rules (`limits.frameworks`): each framework with
-roles takes one place, and none is exempt.
+roles takes one place, and none is exempt. These places are not stored across a restart.
 """
 
 from collections import Counter, deque
