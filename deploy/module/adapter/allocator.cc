@@ -526,7 +526,7 @@ void LongshareAllocator::push_update(const FrameworkID& id, const FrameworkInfo&
 void LongshareAllocator::tell_unlisted(const FrameworkID& told) {
   for (const FrameworkID& id : shared_->mirror.take_unlisted()) {
     LOG(WARNING) << "Longshare: framework " << id << " gets no offers: its offer constraints exclude too many pairs of a role and an agent";
-    const auto other = shared_->mirror.frameworks().find(id);
+    const auto other = shared_->mirror.frameworks().find(id.value());
     if (id != told && other != shared_->mirror.frameworks().end()) {
       push_update(id, other->second.info, other->second.suppressed);
     }
@@ -717,13 +717,14 @@ void LongshareAllocator::offer(const v1::Offers& offers, uint64_t applied) {
   const std::string* role = nullptr;
   SlaveID agent;
   for (const v1::Offer& offer : offers.offers()) {
-    agent.set_value(offer.agent_id());
-    const Mirror::Admission admission = shared_->mirror.admit(framework, agent, offer, applied);
+    const Mirror::Admission admission = shared_->mirror.admit(framework.value(), offer, applied);
     if (admission.verdict == Mirror::Verdict::ADMITTED) {
       if (role == nullptr || *role != offer.role()) {
         role = &offer.role();
         of_role = &admitted[*role];
+        of_role->reserve(static_cast<std::size_t>(offers.offers_size()));
       }
+      agent.set_value(offer.agent_id());
       add(admission.resources->resources, &(*of_role)[agent]);
     } else if (admission.verdict == Mirror::Verdict::REFUSED) {
       VLOG(1) << "Longshare: offer of agent " << offer.agent_id() << " to framework " << offers.framework_id()

@@ -1,6 +1,7 @@
 #include "encode.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include <process/clock.hpp>
 
@@ -19,6 +20,39 @@ constexpr std::size_t kLongestKept = 2048;
 
 }  // namespace
 
+Holdings::Holdings(const Used& used) {
+  for (const auto& held : used) {
+    (*this)[held.first.value()].resources = held.second;
+  }
+}
+
+Holdings::iterator Holdings::find(const std::string& framework) { return find(HashOfId()(framework), framework); }
+
+Holdings::iterator Holdings::find(std::size_t hash, const std::string& framework) {
+  return std::find_if(begin(), end(), [&](const Holding& holding) { return holding.hash == hash && holding.framework == framework; });
+}
+
+Holding& Holdings::operator[](const std::string& framework) {
+  const std::size_t hash = HashOfId()(framework);
+  const iterator known = find(hash, framework);
+  if (known != end()) {
+    return *known;
+  }
+  if (size_ == holdings_.size()) {
+    holdings_.emplace_back();
+  }
+  Holding& added = holdings_[size_++];
+  added.hash = hash;
+  added.framework = framework;
+  return added;
+}
+
+void Holdings::erase(iterator holding) {
+  clear(&holding->resources);
+  holding->offer.reset();
+  std::swap(*holding, holdings_[--size_]);
+}
+
 int64_t now() { return process::Clock::now().duration().ns(); }
 
 void encode(const Resources& resources, Bytes* into) {
@@ -35,6 +69,14 @@ void encode(const Used& used, google::protobuf::RepeatedPtrField<v1::Allocation>
     v1::Allocation* allocation = into->Add();
     allocation->set_framework_id(held.first.value());
     encode(held.second, allocation->mutable_resources());
+  }
+}
+
+void encode(const Holdings& holdings, google::protobuf::RepeatedPtrField<v1::Allocation>* into) {
+  for (const Holding& holding : holdings) {
+    v1::Allocation* allocation = into->Add();
+    allocation->set_framework_id(holding.framework);
+    encode(holding.resources, allocation->mutable_resources());
   }
 }
 
@@ -154,7 +196,7 @@ Try<std::shared_ptr<const OfferedResources>> OfferParser::parse(const v1::Offer&
   Resources unallocated = decoded.get();
   unallocated.unallocate();
   const auto parsed = std::make_shared<const OfferedResources>(
-      OfferedResources{offer.role(), decoded.get(), unallocated.nonShared(), unallocated.shared()});
+      OfferedResources{offer.role(), decoded.get(), unallocated.nonShared(), unallocated.shared(), offer.resources()});
   if (key_.size() <= kLongestKept) {
     if (kept_.size() >= kMostKept) {
       kept_.clear();
@@ -178,6 +220,15 @@ void OfferParser::write_key(const Bytes& resources) {
   }
 }
 
+bool equal(const Bytes& left, const Bytes& right) {
+  return left.size() == right.size() && std::equal(left.begin(), left.end(), right.begin());
+}
+
+void clear(Resources* resources) {
+  static const Resources none;
+  *resources = none;  // an assignment from a temporary object would free the list
+}
+
 void add(const Resources& resources, Resources* to) {
   if (to->empty()) {
     *to = resources;
@@ -188,7 +239,7 @@ void add(const Resources& resources, Resources* to) {
 
 void subtract(const Resources& resources, Resources* from) {
   if (identical(resources, *from)) {
-    *from = Resources();
+    clear(from);
   } else {
     *from -= resources;
   }

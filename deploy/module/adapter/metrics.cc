@@ -201,8 +201,8 @@ std::map<std::string, Metrics::Read> Metrics::wanted() {
   }
   std::set<std::string> now;
   for (const auto& framework : shared_->mirror.frameworks()) {
-    const mesos::FrameworkID& id = framework.first;
-    const std::string prefix = "master/frameworks/" + process::http::encode(framework.second.info.name()) + "/" + id.value() + "/";
+    const std::string& id = framework.first;
+    const std::string prefix = "master/frameworks/" + process::http::encode(framework.second.info.name()) + "/" + id + "/";
     now.insert(prefix);
     for (const std::string& role : framework.second.roles) {
       wanted[prefix + "roles/" + role + "/suppressed"] = read([id, role](const Mirror& mirror) {

@@ -36,6 +36,13 @@ Resources unallocated(Resources resources) {
   return merged;
 }
 
+template <typename Id>
+Id id_of(const std::string& value) {
+  Id id;
+  id.set_value(value);
+  return id;
+}
+
 double thousandths(const Resource& resource) { return std::round(resource.scalar().value() * 1000.0); }
 
 }  // namespace
@@ -43,8 +50,8 @@ double thousandths(const Resource& resource) { return std::round(resource.scalar
 void Agent::compute_free() {
   free_ = total.nonShared();
   disjoint_ = true;
-  for (const auto& held : used) {
-    const Resources part = unallocated(held.second.nonShared());
+  for (const Holding& held : used) {
+    const Resources part = unallocated(held.resources.nonShared());
     disjoint_ = disjoint_ && free_.contains(part);
     free_ -= part;
   }
@@ -136,6 +143,7 @@ std::set<std::string> Sums::roles() const {
   }
   return names;
 }
+
 void Mirror::recovered(int64_t time_ns, int expected_agents, const std::vector<RoleQuota>& quotas) {
   for (const RoleQuota& quota : quotas) {
     set_quota(quota);
@@ -147,27 +155,30 @@ void Mirror::recovered(int64_t time_ns, int expected_agents, const std::vector<R
 
 void Mirror::add_framework(const FrameworkID& id, const FrameworkInfo& info, bool active, const std::set<std::string>& suppressed,
                            const Excludes& excludes) {
-  frameworks_[id] = Framework();
-  frameworks_[id].active = active;
+  frameworks_[id.value()] = Framework();
+  frameworks_[id.value()].active = active;
   update_framework(id, info, suppressed, excludes);
 }
 
 void Mirror::remove_framework(const FrameworkID& id) {
-  frameworks_.erase(id);
+  frameworks_.erase(id.value());
   ++changes_of_names_;
   exclusions_.forget(id.value());
   for (auto& agent : agents_) {
-    if (agent.second.used.count(id) != 0) {
-      set_used(&agent.second, id, Resources());
+    if (agent.second.used.find(id.value()) != agent.second.used.end()) {
+      set_used(&agent.second, id.value(), Resources());
       agent.second.compute_free();
     }
-    agent.second.running.erase(id);
+    const auto running = agent.second.running.find(id.value());
+    if (running != agent.second.running.end()) {
+      agent.second.running.erase(running);
+    }
     agent.second.inverse_offers.erase(id);
   }
 }
 
 void Mirror::set_framework_active(const FrameworkID& id, bool active) {
-  Framework* found = framework(id);
+  Framework* found = framework(id.value());
   if (found == nullptr) {
     return;
   }
@@ -184,7 +195,7 @@ void Mirror::set_framework_active(const FrameworkID& id, bool active) {
 
 void Mirror::update_framework(const FrameworkID& id, const FrameworkInfo& info, const std::set<std::string>& suppressed,
                               const Excludes& excludes) {
-  Framework* found = framework(id);
+  Framework* found = framework(id.value());
   if (found == nullptr) {
     return;
   }
@@ -198,12 +209,12 @@ void Mirror::update_framework(const FrameworkID& id, const FrameworkInfo& info, 
     exclusions_.set_principal(id.value(), info.principal());
   }
   for (const auto& agent : agents_) {
-    ask(id, *found, agent.first, agent.second.info);
+    ask(id.value(), *found, agent.first, agent.second.info);
   }
 }
 
 void Mirror::suppress(const FrameworkID& id, const std::set<std::string>& roles) {
-  Framework* found = framework(id);
+  Framework* found = framework(id.value());
   if (found != nullptr) {
     const std::set<std::string> named = roles.empty() ? found->roles : roles;
     found->suppressed.insert(named.begin(), named.end());
@@ -211,7 +222,7 @@ void Mirror::suppress(const FrameworkID& id, const std::set<std::string>& roles)
 }
 
 void Mirror::revive(const FrameworkID& id, const std::set<std::string>& roles) {
-  Framework* found = framework(id);
+  Framework* found = framework(id.value());
   if (found == nullptr) {
     return;
   }
@@ -224,12 +235,12 @@ void Mirror::revive(const FrameworkID& id, const std::set<std::string>& roles) {
 }
 
 void Mirror::add_agent(const SlaveID& id, Agent agent, int64_t time_ns) {
-  Agent& added = agents_[id];
+  Agent& added = agents_[id.value()];
   count(added, -1);
   added = std::move(agent);
   added.compute_free();
   count(added, +1);
-  ask_all(id, added.info);
+  ask_all(id.value(), added.info);
   const int64_t known = static_cast<int64_t>(agents_.size());
   if (known >= agents_needed_ || time_ns >= hold_off_until_) {
     agents_needed_ = 0;
@@ -240,22 +251,22 @@ void Mirror::add_agent(const SlaveID& id, Agent agent, int64_t time_ns) {
 }
 
 void Mirror::remove_agent(const SlaveID& id) {
-  const Agent* removed = agent(id);
+  const Agent* removed = agent(id.value());
   if (removed != nullptr) {
     count(*removed, -1);
-    agents_.erase(id);
+    agents_.erase(id.value());
   }
   exclusions_.forget_agent(id.value());
 }
 
 void Mirror::update_agent(const SlaveID& id, const mesos::SlaveInfo& info, const Option<Resources>& total,
                           const Option<std::vector<mesos::SlaveInfo::Capability>>& capabilities) {
-  Agent* found = agent(id);
+  Agent* found = agent(id.value());
   if (found == nullptr) {
     return;
   }
   found->info = info;
-  ask_all(id, info);
+  ask_all(id.value(), info);
   if (total.isSome()) {
     set_total(found, total.get());
     found->compute_free();
@@ -266,22 +277,23 @@ void Mirror::update_agent(const SlaveID& id, const mesos::SlaveInfo& info, const
 }
 
 void Mirror::add_resource_provider(const SlaveID& id, const Resources& total, const Used& used) {
-  Agent* found = agent(id);
+  Agent* found = agent(id.value());
   if (found == nullptr) {
     return;
   }
   set_total(found, found->total + total);
   for (const auto& held : used) {
-    set_used(found, held.first, found->used[held.first] + held.second);
+    const std::string& framework = held.first.value();
+    set_used(found, framework, found->used[framework].resources + held.second);
     if (kTellsRunning) {
-      found->running[held.first] += held.second;
+      found->running[framework].resources += held.second;
     }
   }
   found->compute_free();
 }
 
 void Mirror::set_agent_active(const SlaveID& id, bool active) {
-  Agent* found = agent(id);
+  Agent* found = agent(id.value());
   if (found == nullptr) {
     return;
   }
@@ -294,7 +306,7 @@ void Mirror::set_agent_active(const SlaveID& id, bool active) {
 }
 
 void Mirror::set_unavailability(const SlaveID& id, const Option<Unavailability>& unavailability, uint64_t sequence) {
-  Agent* found = agent(id);
+  Agent* found = agent(id.value());
   if (found != nullptr) {
     found->unavailability = unavailability;
     found->unavailable = sequence;
@@ -303,7 +315,7 @@ void Mirror::set_unavailability(const SlaveID& id, const Option<Unavailability>&
 }
 
 void Mirror::answer_inverse_offer(const SlaveID& agent_id, const FrameworkID& framework, const Option<InverseOfferStatus>& status) {
-  Agent* found = agent(agent_id);
+  Agent* found = agent(agent_id.value());
   if (found == nullptr || found->unavailability.isNone()) {
     return;
   }
@@ -318,39 +330,45 @@ void Mirror::answer_inverse_offer(const SlaveID& agent_id, const FrameworkID& fr
 
 bool Mirror::recover_resources(const FrameworkID& framework, const SlaveID& agent_id, const Resources& resources, bool allocated,
                                Bytes* released) {
-  Agent* found = agent(agent_id);
+  Agent* found = agent(agent_id.value());
   if (found == nullptr) {
     return false;
   }
   if (allocated) {
-    const auto running = found->running.find(framework);
+    const auto running = found->running.find(framework.value());
     if (running != found->running.end()) {
-      running->second -= resources;
-      if (running->second.empty()) {
+      running->resources -= resources;
+      if (running->resources.empty()) {
         found->running.erase(running);
       }
     }
   }
-  const auto held = found->used.find(framework);
+  const auto held = found->used.find(framework.value());
   if (held == found->used.end()) {
     return false;
   }
-  encode(resources, released);
-  const std::shared_ptr<const OfferedResources> offered = parser_.find(*released);
-  if (offered != nullptr && identical(held->second, offered->resources)) {
-    sums_.add_allocated(held->second, -1);
+  const OfferedResources* whole = held->offer.get();
+  if (whole != nullptr && identical(held->resources, resources)) {
+    *released = whole->bytes;
+  } else {
+    encode(resources, released);
+  }
+  if (whole != nullptr && equal(*released, whole->bytes)) {
+    const std::shared_ptr<const OfferedResources> offer = std::move(held->offer);
+    sums_.add_allocated(held->resources, -1);
     found->used.erase(held);
+    found->give_back(offer->non_shared);
+    return true;
+  }
+  const std::shared_ptr<const OfferedResources> offered = parser_.find(*released);
+  if (offered != nullptr && held->resources.contains(offered->resources)) {
+    set_used(found, framework.value(), held->resources - offered->resources);
     found->give_back(offered->non_shared);
     return true;
   }
-  if (offered != nullptr && held->second.contains(offered->resources)) {
-    set_used(found, framework, held->second - offered->resources);
-    found->give_back(offered->non_shared);
-    return true;
-  }
-  const Resources after = held->second - resources;
-  const Resources part = held->second - after;
-  set_used(found, framework, after);
+  const Resources after = held->resources - resources;
+  const Resources part = held->resources - after;
+  set_used(found, framework.value(), after);
   found->give_back(unallocated(part.nonShared()));
   released->Clear();
   encode(part, released);
@@ -358,19 +376,19 @@ bool Mirror::recover_resources(const FrameworkID& framework, const SlaveID& agen
 }
 
 Option<FrameworkID> Mirror::launched(const SlaveID& agent_id, const Resources& resources) {
-  Agent* found = agent(agent_id);
+  Agent* found = agent(agent_id.value());
   if (found == nullptr) {
     return None();
   }
-  for (const auto& held : found->used) {
-    Resources offered = held.second;
-    const auto running = found->running.find(held.first);
+  for (const Holding& held : found->used) {
+    Resources offered = held.resources;
+    const auto running = found->running.find(held.framework);
     if (running != found->running.end()) {
-      offered -= running->second;
+      offered -= running->resources;
     }
     if (offered.contains(resources)) {
-      found->running[held.first] += resources;
-      return held.first;
+      found->running[held.framework].resources += resources;
+      return id_of<FrameworkID>(held.framework);
     }
   }
   return None();
@@ -392,12 +410,12 @@ void Mirror::remove_quota(const std::string& role) {
 
 Try<Nothing> Mirror::update_allocation(const FrameworkID& framework, const SlaveID& agent_id, const Resources& offered,
                                        const std::vector<ResourceConversion>& conversions) {
-  Agent* found = agent(agent_id);
+  Agent* found = agent(agent_id.value());
   if (found == nullptr) {
     return Error("agent " + agent_id.value() + " is not known");
   }
-  const auto held = found->used.find(framework);
-  if (held == found->used.end() || !held->second.contains(offered)) {
+  const auto held = found->used.find(framework.value());
+  if (held == found->used.end() || !held->resources.contains(offered)) {
     return Error("framework " + framework.value() + " does not hold what it converts");
   }
   Resources updated = offered;
@@ -422,14 +440,14 @@ Try<Nothing> Mirror::update_allocation(const FrameworkID& framework, const Slave
       total = changed.get();
     }
   }
-  set_used(found, framework, held->second - offered + updated);
+  set_used(found, framework.value(), held->resources - offered + updated);
   set_total(found, total);
   found->compute_free();
   return Nothing();
 }
 
 Try<Nothing> Mirror::update_available(const SlaveID& agent_id, const std::vector<mesos::Offer::Operation>& operations) {
-  Agent* found = agent(agent_id);
+  Agent* found = agent(agent_id.value());
   if (found == nullptr) {
     return Error("the agent is gone");
   }
@@ -442,9 +460,9 @@ Try<Nothing> Mirror::update_available(const SlaveID& agent_id, const std::vector
   return Nothing();
 }
 
-Mirror::Admission Mirror::admit(const FrameworkID& framework_id, const SlaveID& agent_id, const v1::Offer& offer, uint64_t applied) {
+Mirror::Admission Mirror::admit(const std::string& framework_id, const v1::Offer& offer, uint64_t applied) {
   const auto refused = [](const std::string& reason) { return Admission{Verdict::REFUSED, reason, nullptr}; };
-  Agent* offered = agent(agent_id);
+  Agent* offered = agent(offer.agent_id());
   if (offered == nullptr || applied < offered->added) {
     // The agent was removed, and perhaps added again under the same ID. The service withdraws the offer when it learns of the
     // removal.
@@ -463,28 +481,27 @@ Mirror::Admission Mirror::admit(const FrameworkID& framework_id, const SlaveID& 
   }
   const OfferedResources& part = *parsed.get();
   const bool available = identical(offered->free(), part.non_shared) || offered->free().contains(part.non_shared);
-  if (!available || !offered->total.contains(part.shared)) {
+  if (!available || !(part.shared.empty() || offered->total.contains(part.shared))) {
     return refused("the agent no longer has that free");
   }
-  Resources& held = offered->used[framework_id];
-  if (held.empty()) {
+  Holding& held = offered->used[framework_id];
+  if (held.resources.empty()) {
     sums_.add_allocated(part.resources, +1);
-    held = part.resources;
+    held.resources = part.resources;
+    held.offer = parsed.get();
   } else {
-    set_used(offered, framework_id, held + part.resources);
+    set_used(offered, framework_id, held.resources + part.resources);
   }
   offered->take(part.non_shared);
   return Admission{Verdict::ADMITTED, "", parsed.get()};
 }
 
 Mirror::Verdict Mirror::admit(const FrameworkID& framework_id, const v1::InverseOffer& inverse, uint64_t applied) {
-  SlaveID agent_id;
-  agent_id.set_value(inverse.agent_id());
-  Agent* of = agent(agent_id);
+  Agent* of = agent(inverse.agent_id());
   if (of == nullptr || applied < std::max(of->added, of->unavailable)) {
     return Verdict::STALE;
   }
-  const Framework* to = framework(framework_id);
+  const Framework* to = framework(framework_id.value());
   if (to == nullptr || !to->active || !of->active || of->unavailability.isNone()) {
     return Verdict::REFUSED;
   }
@@ -492,21 +509,21 @@ Mirror::Verdict Mirror::admit(const FrameworkID& framework_id, const v1::Inverse
   return Verdict::ADMITTED;
 }
 
-void Mirror::ask(const FrameworkID& id, const Framework& framework, const SlaveID& agent, const mesos::SlaveInfo& info) {
+void Mirror::ask(const std::string& id, const Framework& framework, const std::string& agent, const mesos::SlaveInfo& info) {
   if (!framework.excludes) {
     return;
   }
   for (const std::string& role : framework.roles) {
-    if (exclusions_.unlisted(id.value())) {
+    if (exclusions_.unlisted(id)) {
       return;
     }
-    exclusions_.set(id.value(), role, agent.value(), framework.excludes(role, info));
+    exclusions_.set(id, role, agent, framework.excludes(role, info));
   }
 }
 
-void Mirror::ask_all(const SlaveID& agent, const mesos::SlaveInfo& info) {
+void Mirror::ask_all(const std::string& agent, const mesos::SlaveInfo& info) {
   for (const auto& entry : frameworks_) {
-    if (entry.second.excludes && !exclusions_.unlisted(entry.first.value())) {
+    if (entry.second.excludes && !exclusions_.unlisted(entry.first)) {
       ask(entry.first, entry.second, agent, info);
     }
   }
@@ -526,9 +543,7 @@ void Mirror::write_excluded(const SlaveID& agent, v1::ExclusionList* into) {
 std::vector<FrameworkID> Mirror::take_unlisted() {
   std::vector<FrameworkID> taken;
   for (const std::string& name : exclusions_.take_unlisted()) {
-    FrameworkID id;
-    id.set_value(name);
-    taken.push_back(id);
+    taken.push_back(id_of<FrameworkID>(name));
   }
   return taken;
 }
@@ -562,7 +577,7 @@ void Mirror::write(int64_t time_ns, v1::Snapshot* snapshot) const {
   for (const auto& entry : agents_) {
     const Agent& agent = entry.second;
     v1::AddAgent* add = snapshot->add_agents();
-    add->set_agent_id(entry.first.value());
+    add->set_agent_id(entry.first);
     add->set_info(agent.info.SerializePartialAsString());
     encode(agent.capabilities, add->mutable_capabilities());
     encode(agent.total, add->mutable_total());
@@ -572,11 +587,11 @@ void Mirror::write(int64_t time_ns, v1::Snapshot* snapshot) const {
       add->set_unavailability(agent.unavailability->SerializePartialAsString());
     }
     if (!agent.active) {
-      snapshot->add_inactive_agents(entry.first.value());
+      snapshot->add_inactive_agents(entry.first);
     }
     for (const auto& inverse : agent.inverse_offers) {
       v1::InverseOfferState* state = snapshot->add_inverse_offers();
-      state->set_agent_id(entry.first.value());
+      state->set_agent_id(entry.first);
       state->set_framework_id(inverse.first.value());
       state->set_outstanding(inverse.second.outstanding);
       if (inverse.second.status.isSome()) {
@@ -586,11 +601,11 @@ void Mirror::write(int64_t time_ns, v1::Snapshot* snapshot) const {
   }
   for (const auto& entry : frameworks_) {
     v1::AddFramework* add = snapshot->add_frameworks();
-    add->set_framework_id(entry.first.value());
+    add->set_framework_id(entry.first);
     add->set_info(entry.second.info.SerializePartialAsString());
     add->set_active(entry.second.active);
     encode(entry.second.suppressed, add->mutable_suppressed_roles());
-    write_excluded(entry.first, add);  // with the frameworks, so that each role is written once and not once for each agent
+    write_excluded(id_of<FrameworkID>(entry.first), add);  // with the frameworks, so that each role is written once and not once for each agent
   }
 }
 
@@ -600,7 +615,7 @@ Mirror::InverseStatuses Mirror::inverse_statuses() const {
     if (entry.second.unavailability.isNone()) {
       continue;
     }
-    auto& of_agent = statuses[entry.first];
+    auto& of_agent = statuses[id_of<SlaveID>(entry.first)];
     for (const auto& inverse : entry.second.inverse_offers) {
       if (inverse.second.status.isSome()) {
         of_agent[inverse.first] = inverse.second.status.get();
@@ -617,8 +632,8 @@ double Mirror::weight(const std::string& role) const {
 
 void Mirror::count(const Agent& agent, int sign) {
   sums_.add_total(agent.total, sign);
-  for (const auto& held : agent.used) {
-    sums_.add_allocated(held.second, sign);
+  for (const Holding& held : agent.used) {
+    sums_.add_allocated(held.resources, sign);
   }
 }
 
@@ -628,22 +643,23 @@ void Mirror::set_total(Agent* agent, const Resources& total) {
   agent->total = total;
 }
 
-void Mirror::set_used(Agent* agent, const FrameworkID& framework, Resources used) {
-  Resources& held = agent->used[framework];
+void Mirror::set_used(Agent* agent, const std::string& framework, Resources used) {
+  Holding& held = agent->used[framework];
   sums_.add_allocated(used, +1);
-  sums_.add_allocated(held, -1);
-  held = std::move(used);
-  if (held.empty()) {
-    agent->used.erase(framework);
+  sums_.add_allocated(held.resources, -1);
+  held.resources = std::move(used);
+  held.offer.reset();
+  if (held.resources.empty()) {
+    agent->used.erase(agent->used.find(framework));
   }
 }
 
-Agent* Mirror::agent(const SlaveID& id) {
+Agent* Mirror::agent(const std::string& id) {
   const auto found = agents_.find(id);
   return found == agents_.end() ? nullptr : &found->second;
 }
 
-Framework* Mirror::framework(const FrameworkID& id) {
+Framework* Mirror::framework(const std::string& id) {
   const auto found = frameworks_.find(id);
   return found == frameworks_.end() ? nullptr : &found->second;
 }

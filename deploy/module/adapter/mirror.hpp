@@ -37,15 +37,24 @@ struct InverseOffer {
 
 // An agent, as the master described it.
 struct Agent {
+  Holdings used;       // allocated and offered resources, by framework
+  uint64_t added = 0;  // sequence number of the AddAgent event
+
+ private:
+  // Here, because each offer reads the members above as well.
+  mesos::Resources free_;
+  // Whether `total` contains the resources in `used` and no two frameworks have the same. Only then may recovered resources be
+  // added to `free_`.
+  bool disjoint_ = true;
+
+ public:
   mesos::SlaveInfo info;
   std::vector<mesos::SlaveInfo::Capability> capabilities;
   Option<mesos::Unavailability> unavailability;
   bool active = true;
   mesos::Resources total;
-  Used used;     // allocated and offered resources, by framework
-  Used running;  // the allocated part of `used`, if the master reports that part
+  Holdings running;  // the allocated part of `used`, if the master reports that part
   hashmap<mesos::FrameworkID, InverseOffer> inverse_offers;
-  uint64_t added = 0;        // sequence number of the AddAgent event
   uint64_t unavailable = 0;  // sequence number of the last event that changed `unavailability`
 
   // Computes `free` after a change of `total` or `used`.
@@ -56,12 +65,6 @@ struct Agent {
   void give_back(const mesos::Resources& resources);
   // Returns the resources that are neither allocated nor offered, without shared resources, which stay available.
   const mesos::Resources& free() const { return free_; }
-
- private:
-  mesos::Resources free_;
-  // Whether `total` contains the resources in `used` and no two frameworks have the same. Only then may recovered resources be
-  // added to `free_`.
-  bool disjoint_ = true;
 };
 
 // A framework, as the master described it.
@@ -120,7 +123,7 @@ class Mirror {
   void suppress(const mesos::FrameworkID& id, const std::set<std::string>& roles);
   void revive(const mesos::FrameworkID& id, const std::set<std::string>& roles);
   void add_agent(const mesos::SlaveID& id, Agent agent, int64_t time_ns);
-  void set_added(const mesos::SlaveID& id, uint64_t sequence) { agents_[id].added = sequence; }
+  void set_added(const mesos::SlaveID& id, uint64_t sequence) { agents_[id.value()].added = sequence; }
   void remove_agent(const mesos::SlaveID& id);
   void update_agent(const mesos::SlaveID& id, const mesos::SlaveInfo& info, const Option<mesos::Resources>& total,
                     const Option<std::vector<mesos::SlaveInfo::Capability>>& capabilities);
@@ -159,7 +162,7 @@ class Mirror {
   //   ADMITTED  The offer agrees with the mirror.
   //   STALE     The agent was removed after `applied`. The service withdraws the offer when it learns of the removal.
   //   REFUSED   The offer is invalid for another reason, and the service must be told.
-  Admission admit(const mesos::FrameworkID& framework, const mesos::SlaveID& agent, const v1::Offer& offer, uint64_t applied);
+  Admission admit(const std::string& framework, const v1::Offer& offer, uint64_t applied);
   // Checks an inverse offer in the same way. The offer is also STALE if the agent's unavailability changed after `applied`.
   Verdict admit(const mesos::FrameworkID& framework, const v1::InverseOffer& inverse, uint64_t applied);
 
@@ -184,8 +187,8 @@ class Mirror {
   // Returns the latest answers of frameworks to inverse offers, by agent and framework.
   InverseStatuses inverse_statuses() const;
 
-  const hashmap<mesos::SlaveID, Agent>& agents() const { return agents_; }
-  const hashmap<mesos::FrameworkID, Framework>& frameworks() const { return frameworks_; }
+  const Table<Agent>& agents() const { return agents_; }
+  const Table<Framework>& frameworks() const { return frameworks_; }
   const std::map<std::string, RoleQuota>& quotas() const { return quotas_; }
   double weight(const std::string& role) const;
   const Sums& sums() const { return sums_; }
@@ -194,21 +197,21 @@ class Mirror {
 
  private:
   // Evaluates the offer constraints of a framework for an agent, and records the result for each role.
-  void ask(const mesos::FrameworkID& id, const Framework& framework, const mesos::SlaveID& agent, const mesos::SlaveInfo& info);
+  void ask(const std::string& id, const Framework& framework, const std::string& agent, const mesos::SlaveInfo& info);
   // Evaluates the offer constraints of all frameworks for an agent.
-  void ask_all(const mesos::SlaveID& agent, const mesos::SlaveInfo& info);
+  void ask_all(const std::string& agent, const mesos::SlaveInfo& info);
   // Adds an agent's resources to the sums, or subtracts them if `sign` is -1.
   void count(const Agent& agent, int sign);
   // Replace an agent's resources, or the resources of one framework on an agent. The caller changes
   // the agent's `free`.
   void set_total(Agent* agent, const mesos::Resources& total);
-  void set_used(Agent* agent, const mesos::FrameworkID& framework, mesos::Resources used);
+  void set_used(Agent* agent, const std::string& framework, mesos::Resources used);
   // Return a known agent or framework; else nullptr.
-  Agent* agent(const mesos::SlaveID& id);
-  Framework* framework(const mesos::FrameworkID& id);
+  Agent* agent(const std::string& id);
+  Framework* framework(const std::string& id);
 
-  hashmap<mesos::SlaveID, Agent> agents_;
-  hashmap<mesos::FrameworkID, Framework> frameworks_;
+  Table<Agent> agents_;
+  Table<Framework> frameworks_;
   OfferParser parser_;
   Sums sums_;
   uint64_t changes_of_names_ = 0;

@@ -376,7 +376,7 @@ class Check {
     Resources unallocated = resources;
     unallocated.unallocate();
     const bool admitted = free.contains(unallocated);
-    const Mirror::Admission admission = mirror_.admit(framework, agent, offer, 1);
+    const Mirror::Admission admission = mirror_.admit(framework.value(), offer, 1);
     ++calls_[admitted ? "offer" : "offer_refused"];
     check((admission.verdict == Mirror::Verdict::ADMITTED) == admitted,
           "offer of " + stringify(resources) + ", free " + stringify(free) + ": " + admission.reason);
@@ -416,14 +416,16 @@ class Check {
 
   // Compares the used resources of an agent, and all sums.
   void compare(const SlaveID& id) const {
-    check(mirror_.agents().contains(id) == model_.contains(id), "agents");
+    check((mirror_.agents().count(id.value()) != 0) == model_.contains(id), "agents");
     if (model_.contains(id)) {
-      const Agent& agent = mirror_.agents().at(id);
+      const Agent& agent = mirror_.agents().at(id.value());
       const Held& held = model_.at(id);
       check(agent.total == held.total, "total");
       check(agent.used.size() == held.used.size(), "frameworks on the agent");
-      for (const auto& of : held.used) {
-        check(agent.used.contains(of.first) && agent.used.at(of.first) == of.second, "used");
+      for (const longshare::adapter::Holding& of : agent.used) {
+        mesos::FrameworkID framework;
+        framework.set_value(of.framework);
+        check(held.used.contains(framework) && held.used.at(framework) == of.resources, "used");
       }
     }
     std::map<std::string, double> total;
