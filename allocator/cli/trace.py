@@ -553,7 +553,11 @@ def _show_statistics(summary: "Statistics") -> None:
     out.print(table)
     for name, use in summary.mean_use.items():
         capacity_note = f" of {summary.capacity[name]:.6g}" if summary.machines else ""
-        at_once = f": {summary.at_once[name]:.3g} tasks at once" if name in summary.at_once else ""
+        at_once = (
+            f": {summary.at_once[name]:.3g} tasks at once, of the mean demand weighted by use"
+            if name in summary.at_once
+            else ""
+        )
         out.print(f"mean use, {printable(name)}: {use:.6g}{capacity_note}{at_once}")
 
 

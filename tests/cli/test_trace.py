@@ -40,7 +40,7 @@ def test_a_conversion_names_the_rows_it_leaves_out(tmp_path: Path) -> None:
         "rows read: 4",
         "2 rows were left out:",
         "  1: not 6 fields (t.csv:5)",
-        "  1: run time is not a number (t.csv:3)",
+        "  1: runtime_s is not a number (t.csv:3)",
         "columns of resources: cpus, mem",
         "core-hours: 0.0277777778",
         "resources, amount × hours: cpus 0.0277777778, mem 0.00555555556",
@@ -48,7 +48,7 @@ def test_a_conversion_names_the_rows_it_leaves_out(tmp_path: Path) -> None:
     assert (tmp_path / "left-out.csv").read_text().splitlines() == [
         "reason,file,line",
         "not 6 fields,t.csv,5",
-        "run time is not a number,t.csv,3",
+        "runtime_s is not a number,t.csv,3",
     ]
     assert json.loads(longshare(*command, "--json").stdout) == {
         "rows": 4,
@@ -57,7 +57,7 @@ def test_a_conversion_names_the_rows_it_leaves_out(tmp_path: Path) -> None:
         "users_without_tasks": [],
         "left_out": {
             "not 6 fields": {"rows": 1, "first": ["t.csv:5"]},
-            "run time is not a number": {"rows": 1, "first": ["t.csv:3"]},
+            "runtime_s is not a number": {"rows": 1, "first": ["t.csv:3"]},
         },
         "assumed": {},
         "columns_ignored": [],

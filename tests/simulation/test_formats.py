@@ -84,12 +84,12 @@ def test_every_bad_row_is_named_with_its_line_and_reason(tmp_path: Path) -> None
     )
     conversion = csv.convert(path)
     assert left_out(conversion) == {
-        "submission time is not a number": [2, 10],
+        "submitted_s is not a number": [2, 10],
         "submission time is negative": [4],
         "submission time is beyond 285 years": [5],
         "not 6 fields": [6, 18],
-        "run time is not a number": [7],
-        "run time is negative": [8],
+        "runtime_s is not a number": [7],
+        "runtime_s is negative": [8],
         "run time is beyond 285 years": [9],
         "no user": [11],
         "job is not a whole number": [12, 13],
@@ -294,6 +294,8 @@ def test_dates_of_a_csv_become_microseconds_since_the_midnight_before(tmp_path: 
         "cyd,2026-03-02T01:00:00,2026-03-02T02:00:00,2026-03-02T01:59:59,2",
         "cyd,1969-12-31T23:59:59Z,2026-03-02T02:00:00,2026-03-02T02:00:01,2",
         "cyd,0001-01-01T00:00:00,2026-03-02T02:00:00,2026-03-02T02:00:01,2",
+        "cyd,2026-03-02T01:00:00,N/A,2026-03-02T02:00:00,2",
+        "cyd,2026-03-02T01:00:00,2026-03-02T02:00:00,,2",
     )
     conversion = csv.convert(path, timezone="Europe/Berlin")
     trace = conversion.trace
@@ -303,9 +305,11 @@ def test_dates_of_a_csv_become_microseconds_since_the_midnight_before(tmp_path: 
     assert trace.runtime.tolist() == [second, hour - 29.5 * second]
     assert conversion.ignored == ()
     assert left_out(conversion) == {
-        "submission time is not a date": [4, 9],
-        "start is not a date": [5],
-        "end is not a date": [6],
+        "submitted is not a date": [4, 9],
+        "started is empty: the task never started": [5],
+        "started is not a date": [10],
+        "ended is not a date": [6],
+        "ended is empty: the task still ran": [11],
         "ended before it started": [7],
         "submission time is negative": [8],
     }

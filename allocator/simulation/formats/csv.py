@@ -239,23 +239,25 @@ def _times_of_tasks(
     submitted, *others = _times(tuple(columns))
     if submitted == "submitted":
         seconds, unreadable = instants(columns[submitted], zone)
-        rows.drop("submission time is not a date", unreadable)
+        rows.drop("submitted is not a date", unreadable)
     else:
         seconds, unreadable = numbers(columns[submitted])
-        rows.drop("submission time is not a number", unreadable)
+        rows.drop("submitted_s is not a number", unreadable)
     submitted_us, too_large = microseconds(seconds)
     rows.drop("submission time is negative", seconds < 0)
     rows.drop("submission time is beyond 285 years", too_large)
     started_us = submitted_us
     if len(others) == 1:
         seconds, unreadable = numbers(columns["runtime_s"])
-        rows.drop("run time is not a number", unreadable)
-        rows.drop("run time is negative", seconds < 0)
+        rows.drop("runtime_s is not a number", unreadable)
+        rows.drop("runtime_s is negative", seconds < 0)
     else:
         started, unreadable = instants(columns["started"], zone)
-        rows.drop("start is not a date", unreadable)
+        rows.drop("started is empty: the task never started", missing(columns["started"]))
+        rows.drop("started is not a date", unreadable)
         ended, unreadable = instants(columns["ended"], zone)
-        rows.drop("end is not a date", unreadable)
+        rows.drop("ended is empty: the task still ran", missing(columns["ended"]))
+        rows.drop("ended is not a date", unreadable)
         repeated, _ = instants(columns["ended"], zone, fold=1)
         seconds = np.where(ended < started, repeated, ended) - started
         rows.drop("ended before it started", seconds < 0)
