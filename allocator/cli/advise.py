@@ -110,7 +110,7 @@ def _show(result: "Advice") -> None:
     for trial in result.trials:
         mark = "bold" if trial == result.best else ""
         table.add_row(
-            duration(trial.half_life_s),
+            _setting(trial.half_life_s),
             duration(trial.mean_user_wait_s),
             f"{trial.reduction:+.1%}",
             f"{trial.light:+.1%}",
@@ -129,23 +129,22 @@ def _show(result: "Advice") -> None:
         out.print("No half-life is better than DRF here; choose the policy drf.", highlight=False)
         if light is not None:
             out.print(
-                f"With {half_life}, in 90 of 100 random draws of these users, light users wait "
-                f"less by {light}.",
+                f"With {half_life}, light users wait less by {light} (90 % interval, from random "
+                "draws of these users).",
                 highlight=False,
             )
         _advise_for_light_users(best)
         return
     heading = "Best" if result.decided else "Shortest mean wait"
     out.print(
-        f"{heading}: {half_life} (δ = 1 − {1 - best.delta:.2g}): "
+        f"{heading}: {half_life} (δ of the SDRF paper: 1 − {1 - best.delta:.2g} per second): "
         f"users wait {best.reduction:.1%} less than under DRF.",
         highlight=False,
     )
     and_light = "" if light is None else f", and light users by {light}"
     out.print(
-        f"Uncertainty: in 90 of 100 random draws of these users, they wait less by {best.low:+.1%} "
-        f"to {best.high:+.1%}{and_light} (corrected for few users). Without this correction, they "
-        f"wait less at all in {best.better:.0f} draws of 100.",
+        f"Uncertainty: users wait less by {best.low:+.1%} to {best.high:+.1%}{and_light} (90 % "
+        "intervals, from random draws of these users).",
         highlight=False,
     )
     if not result.decided:
@@ -179,13 +178,11 @@ def _advise_for_light_users(best: "Trial") -> None:
 
 def _choice(result: "Advice") -> str:
     """Return a sentence that names the half-lives to choose from."""
-    from allocator.formatting import duration
-
     nearly = result.nearly_best_s
     if len(nearly) == 1:
         return "No other simulated half-life is nearly as good."
     if nearly[0] < result.flat_from_s or nearly[-1] > result.flat_to_s:
-        names = [duration(half_life) for half_life in nearly]
+        names = [_setting(half_life) for half_life in nearly]
         return (
             f"Nearly as good are the simulated half-lives {', '.join(names[:-1])} and {names[-1]}; "
             "choose one of these. The half-lives between them did worse, perhaps by chance."
@@ -193,7 +190,7 @@ def _choice(result: "Advice") -> str:
     is_flat = result.flat_to_s >= _FLAT * result.flat_from_s
     return (
         f"{'The optimum is flat: every' if is_flat else 'Every'} simulated half-life from "
-        f"{duration(result.flat_from_s)} to {duration(result.flat_to_s)} is nearly as good as the "
+        f"{_setting(result.flat_from_s)} to {_setting(result.flat_to_s)} is nearly as good as the "
         "best, so choose any half-life between these two."
     )
 
@@ -202,5 +199,5 @@ def _setting(half_life: float) -> str:
     """Return a half-life in seconds as a value of the setting `half_life`, such as "1.5h"."""
     for unit, size in (("d", 86400.0), ("h", 3600.0), ("m", 60.0)):
         if half_life >= size:
-            return f"{half_life / size:.3g}{unit}"
+            return f"{half_life / size:{'.3g' if half_life < 1000 * size else '.0f'}}{unit}"
     return f"{half_life:.3g}s"

@@ -89,10 +89,8 @@ def test_nearly_best_half_lives_beyond_a_worse_half_life_are_named() -> None:
     advised = advised_by(89.0, 90.5, 89.2)
     assert advised.nearly_best_s == (3600.0, 10800.0)
     assert advised.flat_to_s == 3600.0
-    assert _choice(advised).startswith(
-        "Nearly as good are the simulated half-lives 1.0 h and 3.0 h;"
-    )
-    assert "from 1.0 h to 3.0 h is nearly as good" in _choice(advised_by(89.0, 89.1, 89.2))
+    assert _choice(advised).startswith("Nearly as good are the simulated half-lives 1h and 3h;")
+    assert "from 1h to 3h is nearly as good" in _choice(advised_by(89.0, 89.1, 89.2))
     assert _choice(advised_by(89.0, 99.0)) == "No other simulated half-life is nearly as good."
 
 
