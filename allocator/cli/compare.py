@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from allocator.simulation.studies.compared import ComparisonRow, PeriodComparison
+    from allocator.simulation.studies.measures import Floats, UserMeasures
 
 _BLOCKED = 0.8
 """Used fraction of the fullest resource, while tasks wait, below which large tasks block."""
@@ -55,6 +56,14 @@ def compare(
     out: Annotated[
         Path | None, typer.Option(metavar="PNG", help="The figure.", show_default="compare.png")
     ] = None,
+    by_user_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--by-user",
+            metavar="CSV",
+            help="Also write each user's waits and, with --periods, 90 % intervals.",
+        ),
+    ] = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Simulate a trace under several policies, and show how waits change.
@@ -65,8 +74,8 @@ def compare(
 
     The column used is the utilization of the fullest resource, until the last task finishes.
 
-    The table counts the users that wait less or longer; --json also names these users. The mean of
-    users' completion ratios is the column completed.
+    The table counts the users that wait less or longer; --by-user names them. The mean of users'
+    completion ratios is the column completed.
 
     Exit codes: 0, done; 2, the trace, a policy or the setting cannot be used.
 
@@ -84,14 +93,14 @@ def compare(
     file = out or Path("compare.png")
     file = file if file.suffix else file.with_suffix(".png")
     keep("--out", file, (trace, *(policy_files or ())))
-    summaries, used, used_while_waiting, waits = {}, {}, {}, {}
+    keep("--by-user", by_user_file, (trace, file, *(policy_files or ())))
+    summaries, used, used_while_waiting, waits, sums = {}, {}, {}, {}, {}
     never_started = 0
     try:
-        names = _named(policies)
         content, seed = store.read(trace), store.seed_of(trace)
         pool = capacity_of(content, load, capacity)
         settings = {}
-        for name in names:
+        for name in _named(policies):
             policy, *parameters = name.split(":")
             settings[name] = Setting(
                 policy=policy,
@@ -115,10 +124,10 @@ def compare(
                 used_while_waiting[name] = utilization_while_waiting(outcome, setting)
                 if periods is not None and len(content):
                     waits[name] = compared.waits_by_period(outcome, periods)
+                    if by_user_file is not None:
+                        sums[name] = compared.user_sums_by_period(outcome, periods)
                 report(number)
-        figure = compared.figure_of(summaries, f"{trace.stem}: {len(summaries)} policies")
-        file.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(file, dpi=150)
+        _write(summaries, sums, trace.stem, file, by_user_file)
     except (OSError, ValueError) as error:
         fail_study(error, as_json=as_json)
     rows = compared.rows(summaries)
@@ -148,7 +157,33 @@ def compare(
         if blocking == options.Blocking.HEAD_OF_LINE:
             _warn_of_blocking(used_while_waiting)
         print_never_started(never_started)
-        typer.echo(f"{file}")
+        typer.echo("\n".join(str(path) for path in (file, by_user_file) if path is not None))
+
+
+def _write(
+    summaries: "Mapping[str, UserMeasures]",
+    sums: "Mapping[str, tuple[Floats, Floats]]",
+    title: str,
+    figure_file: Path,
+    by_user_file: Path | None,
+) -> None:
+    """Draw the figure, and write the CSV of users if its file is given.
+
+    Args:
+        summaries: Users' results under each policy.
+        sums: Users' waits by period, under each policy; empty without --periods.
+        title: Name of the trace.
+        figure_file: The figure.
+        by_user_file: The CSV.
+    """
+    from allocator.simulation.studies import compared
+
+    figure = compared.figure_of(summaries, f"{title}: {len(summaries)} policies")
+    figure_file.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(figure_file, dpi=150)
+    if by_user_file is not None:
+        by_user_file.parent.mkdir(parents=True, exist_ok=True)
+        compared.write_users(summaries, sums, by_user_file)
 
 
 def _periods_as_json(comparison: "PeriodComparison | None") -> "dict[str, Any]":
@@ -230,7 +265,8 @@ def _show_periods(by_period: "Mapping[str, PeriodComparison]") -> None:
     first, second = baseline.ends[:2]
     console().print(
         f"\nThe column less by, of tasks submitted in {len(baseline.waits)} periods of "
-        f"{duration(second - first)} each, and of all periods with a 90 % interval:"
+        f"{duration(second - first)} each; in the row all, of the sum of the periods' mean waits, "
+        "with a 90 % interval:"
     )
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     names = list(map(printable, by_period))
@@ -241,7 +277,7 @@ def _show_periods(by_period: "Mapping[str, PeriodComparison]") -> None:
         table.add_row(
             duration(baseline.ends[number] - first),
             duration(wait) if math.isfinite(wait) else "no tasks",
-            *(f"{reduction:+.1%}" if math.isfinite(reduction) else "" for reduction in reductions),
+            *(f"{reduction:+.1%}" if math.isfinite(reduction) else "-" for reduction in reductions),
         )
     table.add_row(
         "all",

@@ -81,16 +81,6 @@ def show(
         out.print(f"and {len(users.names) - _SHOWN:,} users of less usage, see users.csv of --out")
     for name, used in answer["utilization"].items():
         out.print(f"use of {printable(name)} until the last finish: {_percent(used)}")
-    if answer["operations"]:
-        operations = ", ".join(
-            f"{name} {operation['count']:,}"
-            + (f" in {operation['seconds']:.3g} s" if operation["seconds"] is not None else "")
-            for name, operation in answer["operations"].items()
-        )
-        out.print(
-            f"operations on the order of users: {operations}; "
-            f"Live Tree events: {answer['live_tree_events']:,}"
-        )
 
 
 def print_never_started(tasks: int) -> None:

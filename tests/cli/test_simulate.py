@@ -254,9 +254,14 @@ def test_periods_of_a_trace_are_compared_with_an_interval_over_periods(tmp_path:
     store.write(trace_of(rows), path)
     policies = ("--policies", "fifo,sdrf:half_life=10m", "--capacity", "cpus=4,mem=4")
     command = ("compare", str(path), *policies, "--out", str(tmp_path / "c.png"), "--periods", "6")
-    completed = longshare(*command, "--json")
+    completed = longshare(*command, "--json", "--by-user", str(tmp_path / "users.csv"))
     assert completed.returncode == 0, completed.stderr
     fifo, sdrf = json.loads(completed.stdout)["policies"]
+    with (tmp_path / "users.csv").open() as file:
+        saved = {row["user"]: row for row in csv.DictReader(file)}
+    assert set(saved) == {"hog", "ann", "bob"}
+    assert float(saved["ann"]["saved_low_s"]) > 0.0
+    assert float(saved["ann"]["saved_s"]) == pytest.approx(sdrf["saved_s"]["ann"])
     assert len(sdrf["periods"]) == 6
     assert sdrf["periods"][0]["from_s"] == 0.0
     assert all(period["reduction"] > 0.0 for period in sdrf["periods"])

@@ -481,6 +481,42 @@ def test_a_task_counts_in_the_period_of_its_submission_and_each_user_counts_once
     assert np.isnan(waits[2]), "the only task of the last period never started"
 
 
+def test_a_row_of_each_user_has_both_waits_and_an_interval_over_its_periods(
+    tmp_path: Path,
+) -> None:
+    rows = [(0, "a"), (1, "a"), (2, "b"), (10, "b"), (20, "a")]
+    trace = trace_of([(when, 5, user, 1, 1) for when, user in rows])
+
+    def outcome(*waits: int) -> Outcome:
+        started = trace.submitted + np.array(waits) * 10**6
+        return Outcome(trace, started, np.zeros(5, np.int32), Operations())
+
+    outcomes = {"drf": outcome(2, 4, 6, 4, 9), "sdrf": outcome(2, 0, 6, 5, 5)}
+    fared = {policy: measures.of_users(result) for policy, result in outcomes.items()}
+    for periods in (None, 2):
+        sums = {
+            policy: compared.user_sums_by_period(result, periods)
+            for policy, result in outcomes.items()
+            if periods is not None
+        }
+        compared.write_users(fared, sums, tmp_path / "users.csv")
+        with (tmp_path / "users.csv").open() as file:
+            written = {row["user"]: row for row in csv.DictReader(file)}
+        assert set(written) == {"a", "b"}
+        assert {row["policy"] for row in written.values()} == {"sdrf"}
+        assert [written[user]["half"] for user in "ab"] == ["heavy", "light"]
+        a, b = written["a"], written["b"]
+        assert (float(a["baseline_wait_s"]), float(b["baseline_wait_s"])) == (5.0, 5.0)
+        assert float(a["saved_s"]) == pytest.approx(8 / 3)
+        assert float(b["saved_s"]) == pytest.approx(-0.5)
+        if periods is None:
+            assert a["saved_low_s"] == ""
+        else:
+            ends = (float(a["saved_low_s"]) + float(a["saved_high_s"])) / 2
+            assert ends == pytest.approx(8 / 3), "the interval is around the user's saved seconds"
+            assert float(a["saved_low_s"]) < 8 / 3 < float(a["saved_high_s"])
+
+
 def test_periods_decide_together_with_the_users() -> None:
     trace = trace_of([(0, 1, "a", 1, 1), (30, 1, "a", 1, 1)])
 

@@ -1,12 +1,15 @@
 """Compares several policies on one trace, as table rows and as a figure."""
 
+import csv
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
 from matplotlib.figure import Figure
 
+from allocator.files import csv_cell, whole
 from allocator.simulation.outcome import NEVER, Outcome
 from allocator.simulation.studies.comparisons import (
     PolicyGain,
@@ -103,15 +106,18 @@ def period_ends(trace: Trace, periods: int) -> Floats:
     return np.linspace(first, last, periods + 1) / MICROSECONDS
 
 
-def waits_by_period(outcome: Outcome, periods: int) -> Floats:
-    """Return the mean over users of their mean waits in each period, in seconds.
+def user_sums_by_period(outcome: Outcome, periods: int) -> tuple[Floats, Floats]:
+    """Return each user's sum of waits in seconds, and number of tasks, in each period.
 
     A task belongs to the period of its submission (`period_ends`). Tasks that never started are
-    left out. The value of a period without started tasks is NaN.
+    left out.
 
     Args:
         outcome: The simulated tasks, at least one.
         periods: Number of periods.
+
+    Returns:
+        Two arrays of shape (periods, users).
     """
     trace = outcome.trace
     ran = outcome.started != NEVER
@@ -121,6 +127,19 @@ def waits_by_period(outcome: Outcome, periods: int) -> Floats:
     cell = period * users + trace.user[ran]
     tasks = np.bincount(cell, minlength=periods * users).reshape(periods, users)
     total = np.bincount(cell, outcome.wait[ran], periods * users).reshape(periods, users)
+    return total, tasks.astype(np.float64)
+
+
+def waits_by_period(outcome: Outcome, periods: int) -> Floats:
+    """Return the mean over users of their mean waits in each period, in seconds.
+
+    The value of a period without started tasks is NaN.
+
+    Args:
+        outcome: The simulated tasks, at least one.
+        periods: Number of periods.
+    """
+    total, tasks = user_sums_by_period(outcome, periods)
     with np.errstate(invalid="ignore"):
         means = np.where(tasks > 0, total / tasks, 0.0)
         waits: Floats = means.sum(axis=1) / (tasks > 0).sum(axis=1)
@@ -191,6 +210,57 @@ def _saved(gain: PolicyGain) -> dict[str, float]:
     changed = np.flatnonzero(gain.gains | gain.loses)
     ranked = changed[np.argsort(-saved[changed], kind="stable")].tolist()
     return {gain.users.name[user]: float(saved[user]) for user in ranked}
+
+
+def write_users(
+    fared: Mapping[str, UserMeasures], sums: Mapping[str, tuple[Floats, Floats]], path: Path
+) -> None:
+    """Write a CSV with a row for each user under each policy but the first.
+
+    Columns: `policy`, `user`, `half` (light or heavy), `usage`, `tasks`; the mean wait in seconds
+    under the first policy (`baseline_wait_s`) and under this policy (`wait_s`); the difference
+    `saved_s`, with a 90 % interval from `saved_low_s` to `saved_high_s` (Student's t over the
+    periods in which the user submitted tasks). A value that is unknown is empty.
+
+    Args:
+        fared: Users' results under each policy, by name of the policy.
+        sums: Sums by period (`user_sums_by_period`), by policy. Empty: there are no intervals.
+        path: The file, which is replaced.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
+    (first, base), *alternatives = fared.items()
+    half = np.where(base.lighter_half(), "light", "heavy").tolist()
+    with whole(path) as part, part.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(
+            (
+                *("policy", "user", "half", "usage", "tasks", "baseline_wait_s", "wait_s"),
+                *("saved_s", "saved_low_s", "saved_high_s"),
+            )
+        )
+        for policy, users in alternatives:
+            for user, name in enumerate(users.name):
+                before, after = float(base.wait[user]), float(users.wait[user])
+                saved = Estimate(before - after, np.nan, np.nan, 1)
+                if sums:
+                    tasks = sums[first][1][:, user]
+                    came = tasks > 0
+                    change = (sums[first][0] - sums[policy][0])[:, user]
+                    if came.any():
+                        saved = ratio_estimate(change[came].tolist(), tasks[came].tolist())
+                numbers = (before, after, before - after, saved.low, saved.high)
+                writer.writerow(
+                    (
+                        csv_cell(policy),
+                        csv_cell(name),
+                        half[user],
+                        float(base.usage[user]),
+                        int(base.tasks[user]),
+                        *(number if np.isfinite(number) else "" for number in numbers),
+                    )
+                )
 
 
 def figure_of(fared: Mapping[str, UserMeasures], title: str) -> Figure:
