@@ -532,6 +532,7 @@ def test_a_snapshot_part_that_breaks_the_allocator_is_left_out(
 
     def fragile(cluster: Cluster, call: contract.AddAgent) -> Callable[[], Cooperative[None]]:
         change = add(cluster, call)
+        assert callable(change)
 
         def broken() -> Cooperative[None]:
             yield from change() or ()

@@ -127,7 +127,7 @@ def user_sums_by_period(outcome: Outcome, periods: int) -> tuple[Floats, Floats]
     cell = period * users + trace.user[ran]
     tasks = np.bincount(cell, minlength=periods * users).reshape(periods, users)
     total = np.bincount(cell, outcome.wait[ran], periods * users).reshape(periods, users)
-    return total, tasks.astype(np.float64)
+    return total.astype(np.float64), tasks.astype(np.float64)
 
 
 def waits_by_period(outcome: Outcome, periods: int) -> Floats:
