@@ -87,7 +87,8 @@ class AllocationCycle:
                 yield from clock.rank_in_steps()
             for before in self._before:
                 before()
-            cluster.statistics.offers += yield from self._allocator.run(open_agents, answer)
+            offers = yield from self._allocator.run(open_agents, answer)
+            cluster.statistics.offers += offers
         if due is None and cluster.holds.enabled:
             self._allocator.hold_back()
         inverse_offers = self._inverse_offers(due)
