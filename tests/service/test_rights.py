@@ -148,7 +148,8 @@ def test_further_calls_of_a_refused_connection_cost_no_look_at_its_certificate()
         return rights.identified(caller)
 
     rights = Rights(RIGHTS)
-    eve = Caller("eve", "ipv4:10.0.0.1:4000")
+    eve: Any = Caller("eve", "ipv4:10.0.0.1:4000")
+    bob: Any = Caller("bob", "unix:")
     assert not any(permitted(rights, eve, "readers") for _ in range(100))
     assert looks == 1
     assert {identified(rights, eve) for _ in range(100)} == {("eve", "certificate")}

@@ -51,18 +51,3 @@ PREPARE: dict[str, Prepare] = {
     "transition_offered_to_allocated": resources.transition_offered_to_allocated,
 }
 """name of the call in the contract's `Event` → function that prepares the call"""
-
-
-def prepare_in_steps(call: str, cluster: Cluster, message: Any) -> Cooperative[Change]:  # noqa: ANN401
-    """Prepare a call of a master in cooperative steps, and return its change.
-
-    Args:
-        call: The name of the call in the contract's `Event`.
-        cluster: The cluster that the call concerns.
-        message: The call's message in the contract.
-
-    Raises:
-        InvalidEvent: The call contradicts the cluster's state.
-    """
-    prepared = PREPARE[call](cluster, message)
-    return prepared if callable(prepared) else (yield from prepared)

@@ -12,7 +12,7 @@ from allocator.cluster.agents.ledger import Ledger
 from allocator.cluster.agents.placements import Placements
 from allocator.cluster.allocation.answer import Answer
 from allocator.cluster.backfill.holds import BackfillHolds
-from allocator.cluster.calls import prepare_in_steps
+from allocator.cluster.calls import PREPARE
 from allocator.cluster.engine.allocation_cycle import AllocationCycle
 from allocator.cluster.engine.memory_handover import MemoryHandover
 from allocator.cluster.engine.options import answered_after_ns, recovery, rules
@@ -389,7 +389,8 @@ class Engine(View):
         cluster.now_ns = max(time_ns, before_ns)
         message = getattr(event, call)
         try:
-            change = yield from prepare_in_steps(call, cluster, message)
+            prepared = PREPARE[call](cluster, message)
+            change = prepared if callable(prepared) else (yield from prepared)
         except Exception as error:
             cluster.now_ns = before_ns
             raise self._rejection(sequence, call, error) from error

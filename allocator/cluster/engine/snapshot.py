@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from allocator.cluster.agents.failover_recovery import FailoverRecovery
-from allocator.cluster.calls import prepare_in_steps
+from allocator.cluster.calls import PREPARE
 from allocator.cluster.frameworks.role_places import PlaceRequest
 from allocator.cluster.frameworks.subscription import read_subscription
 from allocator.cluster.input.errors import InvalidEvent
@@ -165,7 +165,8 @@ def _apply_part(
     message: Any,  # noqa: ANN401
 ) -> Cooperative[ValidationError | None]:
     try:
-        change = yield from prepare_in_steps(call, cluster, message)
+        prepared = PREPARE[call](cluster, message)
+        change = prepared if callable(prepared) else (yield from prepared)
     except InvalidEvent as error:
         return ValidationError("contradiction", f"{call}: {error}")
     except Exception as fault:  # noqa: BLE001 - rejects this part only

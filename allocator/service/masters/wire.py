@@ -433,7 +433,7 @@ def _weigh_in_steps(
     if descriptor in _skeletons():
         call = yield from _weigh_call(data, (begin, end), descriptor, tally.limits)
         tally.add_call(call, descriptor)
-        return call.listed + call.other
+        return call.listed + call.unlisted
     shape, lists = _shape(descriptor), _list_numbers(descriptor)
     weight, listed, last = float(shape.weight), 0.0, begin
     for number, kind, start, stop in _fields(data, begin, end):
@@ -466,7 +466,7 @@ class _Call:
     """The framework's principal; None if the call does not describe the framework."""
     listed: int
     """Weight of the lists whose length the framework decides."""
-    other: float
+    unlisted: float
     """Weight of all other parts."""
     excessive: bool
     """Whether a list exceeds the limits. Its weight is then an upper bound."""
@@ -490,8 +490,8 @@ def _weigh_call(
     yield
     listed, excessive = yield from _weigh_lists(data, span, descriptor, limits)
     principal = _principal(call.info) if "info" in descriptor.fields_by_name else None
-    other = _weight(call.SerializeToString(), descriptor)
-    return _Call(call.framework_id, principal, listed, other, excessive)
+    unlisted = _weight(call.SerializeToString(), descriptor)
+    return _Call(call.framework_id, principal, listed, unlisted, excessive)
 
 
 def _weigh_lists(
@@ -802,7 +802,7 @@ def _after_field(  # noqa: PLR0913, PLR0917 - a field, where it is, and in what
     nested = shape.nested.get(number)
     if nested in _skeletons() and stop - start > _LONG_CALL:
         call = run_to_completion(_weigh_call(data, (start, stop), nested, _LIMITS))
-        return remaining - call.listed - call.other
+        return remaining - call.listed - call.unlisted
     if nested is not None:
         return _after_message(data, start, stop, nested, remaining)
     if number in shape.opaque:
