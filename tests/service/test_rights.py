@@ -157,7 +157,7 @@ def test_further_calls_of_a_refused_connection_cost_no_look_at_its_certificate()
     assert rights.refused["readers"] == 100
     assert permitted(rights, Caller("alice", "ipv4:10.0.0.1:4001"), "readers")
     assert not permitted(rights, Caller("eve", "unix:"), "readers")
-    assert identified(rights, Caller("bob", "unix:")) == ("bob", "certificate")
+    assert identified(rights, bob) == ("bob", "certificate")
     assert permitted(rights, Caller("alice", "unix:"), "readers")
 
 
