@@ -78,8 +78,10 @@ class SlurmWording(Wording):
         explanation: admin.Explanation,
         waits: Sequence["JobWait"],
         idle_since: Mapping[Hashable, float],
+        *,
+        starved: bool,
     ) -> None:
-        del idle_since  # Slurm says when a job was submitted
+        del idle_since, starved  # Slurm says when a job was submitted, and makes no offers
         by_code: dict[str, list[JobWait]] = {}
         for wait in waits:
             job = wait.job

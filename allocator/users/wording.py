@@ -106,6 +106,8 @@ class Wording(ABC):
         explanation: admin.Explanation,
         waits: Sequence[Any],
         idle_since: Mapping[Hashable, float],
+        *,
+        starved: bool,
     ) -> None:
         """Add to an explanation why a user's clients get nothing more, as fields and sentences.
 
@@ -113,6 +115,7 @@ class Wording(ABC):
             explanation: The explanation to complete.
             waits: The reasons, one for each client, as `Survey.explain` returned them.
             idle_since: client → start of the time without resources, in seconds since 1970.
+            starved: Whether the user wants resources, and holds less than half of its entitlement.
         """
 
     @abstractmethod

@@ -117,7 +117,7 @@ def test_a_filter_on_resources_that_are_not_free_is_reported_additionally() -> N
         assert explanation.declined_agents == closely
     words = reasons_text(explanation, START_NS / SECOND)
     assert words.endswith(
-        "; it has declined the resources of one task on 1 agent, and is not offered them again"
+        "; its offer filters also exclude the resources of one task on 1 agent"
     )
 
 

@@ -192,6 +192,8 @@ class MesosWording(Wording):
         explanation: admin.Explanation,
         waits: Sequence[Explanation],
         idle_since: Mapping[Hashable, float],
+        *,
+        starved: bool,
     ) -> None:
         view = self._view
         examined = {why.client.framework for why in waits}
@@ -220,7 +222,7 @@ class MesosWording(Wording):
             if why.others_are_smaller and why.reason == "nothing_free":
                 explanation.words.append(f"Its framework {reason.name} {self.about_gaps()}")
         if not view.reports_used and any(
-            why.idle and why.reason == "nothing_free" for why in waits
+            (why.idle or starved) and why.reason == "nothing_free" for why in waits
         ):
             explanation.words.append(
                 "Frameworks may hold resources in offers without an answer, which this master does "
@@ -320,7 +322,7 @@ def reasons_text(why: Explanation, now: float) -> str:
     if why.declined_agents:
         agents = counted(why.declined_agents, "agent")
         parts.append(
-            f"it has declined the resources of one task on {agents}, and is not offered them again"
+            f"its offer filters also exclude the resources of one task on {agents}"
         )
     if why.until is not None:
         parts.append(f"its first offer filter ends in {duration(max(why.until - now, 0.0))}")
@@ -331,6 +333,11 @@ def reasons_text(why: Explanation, now: float) -> str:
             f"its offers of the last {duration(why.unanswered_for)} have reached their limit; this "
             "master does not report which of them it has accepted"
         )
+    if why.reason == "inactive" and not why.idle:
+        parts += [
+            _SAID[why.reason],
+            "its tasks keep their resources until they end, or until its failover_timeout is over",
+        ]
     return "; ".join(parts) or _SAID[why.reason]
 
 

@@ -70,8 +70,8 @@ def add_waited(
     parts = [f"{wording.reasons[reason]} {duration(wait)}" for reason, wait in longest if wait]
     if parts:
         begin = (
-            ", since the service started"
+            "the service started"
             if facts.waited_from is None
-            else f" since {since(facts.waited_from, now)}, when the service connected"
+            else f"the service connected ({since(facts.waited_from, now)})"
         )
-        explanation.words.append(f"Reasons why it waited{begin}: {', '.join(parts)}.")
+        explanation.words.append(f"Its waits since {begin}, by reason: {', '.join(parts)}.")

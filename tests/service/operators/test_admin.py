@@ -291,14 +291,29 @@ def test_an_explanation_calls_a_role_a_role(ops: Operator) -> None:
     assert "gets no more offers in role '*' now" in words
 
 
-def test_before_mesos_1_10_only_a_user_without_resources_is_referred_to_the_master_s_state(
+def test_before_mesos_1_10_only_a_user_that_holds_too_little_is_referred_to_the_master_s_state(
     ops: Operator,
 ) -> None:
     ops.wait(1)
     assert "compare offers and tasks in its /state" in " ".join(ops.explain("owing").words)
     small = " ".join(ops.explain("small").words)
     assert "not answered" not in small
-    assert "/state" not in small
+    assert "/state" not in small, "it holds three quarters of its entitlement"
+    ops.set_weight("small", 8)
+    assert "compare offers and tasks in its /state" in " ".join(ops.explain("small").words), (
+        "it holds a quarter of the cluster, and is entitled to four fifths"
+    )
+
+
+def test_an_explanation_says_that_tasks_of_a_disconnected_framework_keep_their_resources(
+    ops: Operator,
+) -> None:
+    keeps = "its tasks keep their resources until they end, or until its failover_timeout is over"
+    assert keeps not in " ".join(ops.explain("small").words)
+    for framework in ("fa", "fb"):
+        ops.stream.tell(deactivate_framework=contract.DeactivateFramework(framework_id=framework))
+    assert keeps in " ".join(ops.explain("small").words)
+    assert keeps not in " ".join(ops.explain("owing").words), "it has no tasks"
 
 
 def test_since_mesos_1_10_no_user_is_referred_to_the_master_s_state(tmp_path: Path) -> None:

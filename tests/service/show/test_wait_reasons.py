@@ -133,7 +133,7 @@ def test_metrics_and_explanations_give_the_same_seconds() -> None:
     explanation = explain(master.engine, row, rows, waits.add_record(facts, "b"))
     assert dict(explanation.waited) == {"too_large": 10.0}
     assert explanation.reasons[0].reason == "too_large"
-    assert explanation.words[-1].endswith(f"connected: {BRIEFLY['too_large']} 10.0 s.")
+    assert explanation.words[-1].endswith(f"by reason: {BRIEFLY['too_large']} 10.0 s.")
 
 
 def test_an_explanation_gives_the_time_of_day_and_the_distance_of_each_beginning() -> None:
@@ -156,7 +156,7 @@ def test_an_explanation_gives_the_time_of_day_and_the_distance_of_each_beginning
         run_to_completion(waits.examine())
     said = words()
     assert f"It has held nothing since {began:%H:%M:%S} UTC, 5.0 min ago." in said
-    assert f"waited since {began:%H:%M:%S} UTC, 5.0 min ago, when the service connected: " in said
+    assert f"since the service connected ({began:%H:%M:%S} UTC, 5.0 min ago), by reason: " in said
     for _ in range(48):
         master.tick(3600)
     run_to_completion(waits.examine())
