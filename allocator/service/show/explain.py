@@ -90,8 +90,12 @@ def explain(
     explanation.words.extend(_words(row, explanation, (len(siblings), len(wanting)), vocabulary))
     explanation.words.extend(cache.about_clients)
     if cache.seconds_without_master is None:
-        starved = row.shortfall > standing.entitlement / 2
-        adapter.wording.add_waits(explanation, cache.reasons, cache.idle_since, starved=starved)
+        adapter.wording.add_waits(
+            explanation,
+            cache.reasons,
+            cache.idle_since,
+            starved=row.shortfall > standing.entitlement / 2,
+        )
         explanation.words.extend(_words_of_holders(row, rows, cache))
         explanation.words.extend(_words_of_offers(row, rows, cache))
     add_waited(explanation, cache, adapter.wording, adapter.now)
