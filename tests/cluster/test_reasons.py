@@ -116,9 +116,7 @@ def test_a_filter_on_resources_that_are_not_free_is_reported_additionally() -> N
         )
         assert explanation.declined_agents == closely
     words = reasons_text(explanation, START_NS / SECOND)
-    assert words.endswith(
-        "; its offer filters also exclude the resources of one task on 1 agent"
-    )
+    assert words.endswith("; its offer filters also exclude the resources of one task on 1 agent")
 
 
 def test_a_filter_on_less_than_a_task_is_not_reported() -> None:

@@ -321,9 +321,7 @@ def reasons_text(why: Explanation, now: float) -> str:
         parts.append(f"it is offered no less than {needs}")
     if why.declined_agents:
         agents = counted(why.declined_agents, "agent")
-        parts.append(
-            f"its offer filters also exclude the resources of one task on {agents}"
-        )
+        parts.append(f"its offer filters also exclude the resources of one task on {agents}")
     if why.until is not None:
         parts.append(f"its first offer filter ends in {duration(max(why.until - now, 0.0))}")
     if why.task is None and "refused" in why.agents:
