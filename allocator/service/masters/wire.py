@@ -523,11 +523,29 @@ def _weigh_lists(
             entries += 1
             weight += _OPAQUE + (stop - start) // _BYTES if number in shape.opaque else 1
         if entries > limits.roles or 0 < limits.exclusions < pairs:
-            return weight + (end - stop) * (_OPAQUE if shape.opaque & lists else 1), True
+            return weight + _most_listed(data, stop, end, descriptor), True
         if stop - last >= _STEP:
             last = stop
             yield
     return weight, False
+
+
+def _most_listed(data: bytes, begin: int, end: int, descriptor: Descriptor) -> int:
+    """Return an upper bound of the weight of a framework's lists between two offsets of a call.
+
+    The bound is the number of bytes with which entries can begin, so no entry is read. In an entry
+    of `excluded`, the beginnings of the role and of the agents count.
+    """
+    shape, most = _shape(descriptor), 0
+    for number in _list_numbers(descriptor):
+        weight = _OPAQUE if number in shape.opaque else 1
+        for entry, of_entry in [(1, 2), (2, 1)] if number in shape.nested else [(number, weight)]:
+            tag = entry << 3 | _LENGTH_DELIMITED
+            beginnings = (bytes([tag]), bytes([tag | 0x80]))
+            most += of_entry * sum(data.count(each, begin, end) for each in beginnings)
+        if number in shape.opaque:
+            most += (end - begin) // _BYTES
+    return most
 
 
 def _excluded_agents(data: bytes) -> int:
