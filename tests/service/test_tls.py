@@ -80,7 +80,21 @@ def asks(running: Service, identity: Identity) -> admin.SharesReply:
     credentials = identity.credentials()
     assert credentials is not None
     with grpc.secure_channel(running.address, credentials) as channel:
-        return AdminStub(channel).Shares(admin.SharesRequest(), timeout=PATIENCE)
+        stub = AdminStub(channel)
+        for _ in range(2):  # a busy machine may need a second to send a request, which is too late
+            with late_request():
+                return stub.Shares(admin.SharesRequest(), timeout=PATIENCE)
+        return stub.Shares(admin.SharesRequest(), timeout=PATIENCE)
+
+
+@contextmanager
+def late_request() -> Iterator[None]:
+    """Ignore that the service rejects a request because the request arrives late."""
+    try:
+        yield
+    except grpc.RpcError as error:
+        if "did not arrive in time" not in str(error):
+            raise
 
 
 @contextmanager
