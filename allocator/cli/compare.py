@@ -94,7 +94,7 @@ def compare(
     file = file if file.suffix else file.with_suffix(".png")
     keep("--out", file, (trace, *(policy_files or ())))
     keep("--by-user", by_user_file, (trace, file, *(policy_files or ())))
-    summaries, used, used_while_waiting, waits, sums = {}, {}, {}, {}, {}
+    summaries, used, used_while_waiting, sums = {}, {}, {}, {}
     never_started = 0
     try:
         content, seed = store.read(trace), store.seed_of(trace)
@@ -123,14 +123,13 @@ def compare(
                 used[name] = utilization(outcome, setting)
                 used_while_waiting[name] = utilization_while_waiting(outcome, setting)
                 if periods is not None and len(content):
-                    waits[name] = compared.waits_by_period(outcome, periods)
-                    if by_user_file is not None:
-                        sums[name] = compared.user_sums_by_period(outcome, periods)
+                    sums[name] = compared.user_sums_by_period(outcome, periods)
                 report(number)
         _write(summaries, sums, trace.stem, file, by_user_file)
     except (OSError, ValueError) as error:
         fail_study(error, as_json=as_json)
     rows = compared.rows(summaries)
+    waits = {name: compared.waits_by_period(*by_user) for name, by_user in sums.items()}
     by_period = compared.by_period(content, waits)
     if as_json:
         answer = {

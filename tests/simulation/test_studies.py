@@ -475,8 +475,11 @@ def test_a_task_counts_in_the_period_of_its_submission_and_each_user_counts_once
     started[-1] = NEVER
     outcome = Outcome(trace, started, np.zeros(5, np.int32), Operations())
     assert compared.period_ends(trace, 2).tolist() == [0.0, 10.0, 20.0]
-    assert compared.waits_by_period(outcome, 2).tolist() == [((2 + 4) / 2 + 6) / 2, 4.0]
-    waits = compared.waits_by_period(outcome, 3)
+    assert compared.waits_by_period(*compared.user_sums_by_period(outcome, 2)).tolist() == [
+        ((2 + 4) / 2 + 6) / 2,
+        4.0,
+    ]
+    waits = compared.waits_by_period(*compared.user_sums_by_period(outcome, 3))
     assert waits[:2].tolist() == [4.5, 4.0]
     assert np.isnan(waits[2]), "the only task of the last period never started"
 

@@ -130,16 +130,15 @@ def user_sums_by_period(outcome: Outcome, periods: int) -> tuple[Floats, Floats]
     return total.astype(np.float64), tasks.astype(np.float64)
 
 
-def waits_by_period(outcome: Outcome, periods: int) -> Floats:
+def waits_by_period(total: Floats, tasks: Floats) -> Floats:
     """Return the mean over users of their mean waits in each period, in seconds.
 
     The value of a period without started tasks is NaN.
 
     Args:
-        outcome: The simulated tasks, at least one.
-        periods: Number of periods.
+        total: Sums of waits, from `user_sums_by_period`.
+        tasks: Numbers of tasks, from the same call.
     """
-    total, tasks = user_sums_by_period(outcome, periods)
     with np.errstate(invalid="ignore"):
         means = np.where(tasks > 0, total / tasks, 0.0)
         waits: Floats = means.sum(axis=1) / (tasks > 0).sum(axis=1)
