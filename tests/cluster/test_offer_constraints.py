@@ -122,6 +122,18 @@ def test_a_principal_with_many_frameworks_displaces_no_framework_of_another_prin
     }
 
 
+def test_as_many_frameworks_are_unlisted_as_exceed_the_limit_of_all_frameworks() -> None:
+    exclusions = Exclusions(most_of_all=20)
+    exclusions.add_framework("picky", {"a": [f"s{number}" for number in range(6)]}, "honest")
+    for number in range(7):
+        exclusions.add_framework(f"f{number}", {"a": ["s1", "s2"]}, "crowd")
+    exclusions.add_framework("large", {"a": [f"s{number}" for number in range(8)]}, "second")
+    pairs = [exclusions.number(Client("a", f"f{number}")) for number in range(7)]
+    assert pairs == [2, 2, 2, 0, 0, 0, 0], "14 + 6 + 8 pairs are 8 too many"
+    assert exclusions.number(PICKY) == 6
+    assert len(exclusions.take_unlisted()) == 4
+
+
 @pytest.mark.parametrize("agents_list_them", [False, True])
 def test_the_principal_with_the_most_pairs_of_a_snapshot_loses_its_list(
     *, agents_list_them: bool

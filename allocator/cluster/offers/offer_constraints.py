@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush
 from sys import intern
 
 from allocator.cluster.frameworks.framework import Client
@@ -284,33 +285,42 @@ class Exclusions:
             self._clients.setdefault(agent, set()).add(client)
         self._total += len(agents)
         pairs = self._pairs[client.framework] = self._pairs.get(client.framework, 0) + len(agents)
-        if 0 < self._most < pairs or 0 < self._most_of_all < self._total:
+        if 0 < self._most < pairs:
+            yield from self.unlist(client.framework, self._too_many(pairs, self._own_maximum))
+        elif 0 < self._most_of_all < self._total:
             yield from self._unlist_largest()
 
     def _unlist_largest(self) -> Cooperative[None]:
-        """Unlist a framework that excludes too many pairs of a role and an agent.
+        """Unlist frameworks until all frameworks together have no more than their maximum of pairs.
 
-        Called if one framework, or all frameworks together, exceed the maximum number of pairs. In
-        the second case, the framework belongs to the principal that excludes the most pairs. So a
-        principal with many frameworks does not displace a framework of another principal.
+        Each time, the principal that excludes the most pairs loses its framework with the most
+        pairs. So a principal with many frameworks does not displace a framework of another
+        principal. Costs O(F log F), where F is the number of frameworks with pairs.
         """
-        pairs, framework = max((pairs, name) for name, pairs in self._pairs.items())
-        maximum = self._own_maximum
-        if not 0 < self._most < pairs:
-            of_principal = Counter[str]()
-            for name, number in self._pairs.items():
-                of_principal[self._principals.get(name, "")] += number
-            (principal, total), *_ = of_principal.most_common(1)
-            pairs, framework = max(
-                (number, name)
-                for name, number in self._pairs.items()
-                if self._principals.get(name, "") == principal
-            )
+        totals = Counter[str]()
+        frameworks: dict[str, list[tuple[int, str]]] = {}
+        for number, (name, pairs) in enumerate(self._pairs.items(), 1):
+            principal = self._principals.get(name, "")
+            totals[principal] += pairs
+            frameworks.setdefault(principal, []).append((pairs, name))
+            if not number % _PAIRS_A_STEP:
+                yield
+        for owned in frameworks.values():
+            owned.sort()
+            yield
+        largest = [
+            (-total, number, principal) for number, (principal, total) in enumerate(totals.items())
+        ]
+        heapify(largest)
+        while self._total > self._most_of_all:
+            negative_total, number, principal = heappop(largest)
+            pairs, framework = frameworks[principal].pop()
             maximum = (
-                f"its principal {total}, the most of any principal, and all frameworks together "
-                f"more than {self._most_of_all} (limits.all_exclusions)"
+                f"its principal {-negative_total}, the most of any principal, and all frameworks "
+                f"together more than {self._most_of_all} (limits.all_exclusions)"
             )
-        yield from self.unlist(framework, self._too_many(pairs, maximum))
+            yield from self.unlist(framework, self._too_many(pairs, maximum))
+            heappush(largest, (negative_total + pairs, number, principal))
 
     def _too_many(self, pairs: int, maximum: str) -> ValidationError:
         """Return the reason to unlist a framework with a number of pairs, beyond a maximum."""
