@@ -203,6 +203,11 @@ class View(SchedulerAdapter):
         misfits = ((framework.id, self._misfit(framework, slips=True)) for framework in frameworks)
         return {framework: misfit for framework, misfit in misfits if misfit}
 
+    @property
+    def name_comparisons(self) -> int:
+        """Number of comparisons of names so far, by which `misfits` found corrections."""
+        return self._cluster.ledger.floor.comparisons
+
     def number_of_misfits(self) -> int:
         """Return the number of frameworks that `misfits` returns. Costs O(frameworks)."""
         frameworks = self._cluster.ledger.frameworks.values()

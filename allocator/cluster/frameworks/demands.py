@@ -19,6 +19,8 @@ from allocator.fairness.quantities import Quantities
 
 _LONGEST_TYPO = 64
 """Maximum length in characters of a resource name for which a correction is suggested."""
+_MOST_COMPARED = 32
+"""Maximum number of known resource names that are compared with an unknown name."""
 MOST_DESCRIBED = 8
 """Maximum number of a framework's unknown resources that are described, over all its roles, and of
 roles whose offer constraints are described."""
@@ -139,6 +141,8 @@ class DemandFloor(Largest):
         """Names of scalar resources that an agent has ever had."""
         self._names = set[str]()
         """Names of resources that an agent has ever had, including ports and items of sets."""
+        self.comparisons = 0
+        """Number of comparisons of an unknown name with a known name so far, for corrections."""
         self._agents_with = Counter[frozenset[str]]()
         """names of an agent's resources → number of present agents with exactly these names"""
 
@@ -181,7 +185,7 @@ class DemandFloor(Largest):
     def unknown(self, demand: Quantities, most: int = MOST_DESCRIBED) -> list[str]:
         """Return descriptions of the demanded resources that no agent has ever had.
 
-        Each description costs a comparison with all known names, to suggest a correction.
+        Each description costs up to `_MOST_COMPARED` comparisons, to suggest a correction.
 
         Args:
             demand: The demanded resources.
@@ -205,7 +209,14 @@ class DemandFloor(Largest):
 
     def _correction(self, name: str) -> str:
         """Return the known resource name that is most similar to an unknown name, or ""."""
-        typo, names = name.lower()[:_LONGEST_TYPO], sorted(self._names)
+        typo = name.lower()[:_LONGEST_TYPO]
+        letters = set(typo)
+        names = heapq.nsmallest(
+            _MOST_COMPARED,
+            self._names,
+            key=lambda known: (len(letters.symmetric_difference(known)), known),
+        )
+        self.comparisons += len(names)
         return next(iter(difflib.get_close_matches(typo, names, n=1)), "")
 
     def unnamed(self, named: Iterable[str]) -> list[str]:

@@ -39,6 +39,10 @@ MOST_FILTER_COUNTS = 2_000
 MOST_EXAMINED = 200
 """Maximum number of frameworks that a tick examines for warnings in the log. With more frameworks,
 ticks examine them in turn."""
+_EXAMINATION_BUDGET = 250
+"""Number of comparisons of resource names after which a tick examines no further framework."""
+_CHANGED_REASON_COST = 10
+"""Number of comparisons for which a log line about a changed reason counts."""
 SLICE_OFFERS = 250
 """Least number of offers that leave while an allocation cycle goes on, in a message of their own.
 """
@@ -580,6 +584,7 @@ class Session:
         """Log why frameworks cannot get offers, and why the engine has rejected input.
 
         A setting that names an unknown resource is logged, too. Each reason is logged only once.
+        Spelling corrections take time, so the next tick examines frameworks beyond a budget.
         """
         mistaken = self._engine.unknown_in_settings()
         for setting, reason in mistaken.items():
@@ -587,21 +592,36 @@ class Session:
                 _log.warning("a setting does not fit", setting=setting, reason=reason)
         self._reported_settings = mistaken
         examined = self._next_frameworks()
-        misfits = self._engine.misfits(examined)
-        slips = self._engine.unreadable_labels(misfits)
-        for framework in examined:
-            before = self._reported_misfits.pop(framework, None)
-            if framework not in misfits:
-                continue
-            reason = self._reported_misfits[framework] = misfits[framework]
-            if reason != before:
-                _log.warning(
-                    "label not understood" if framework in slips else "framework does not fit",
-                    framework=framework,
-                    name=self._engine.framework_name(framework),
-                    reason=reason,
-                )
+        most_comparisons = self._engine.name_comparisons + _EXAMINATION_BUDGET
+        for number, framework in enumerate(examined):
+            if self._engine.name_comparisons >= most_comparisons:
+                self._unexamined[:0] = examined[number:]
+                break
+            if self._report_misfit(framework):
+                most_comparisons -= _CHANGED_REASON_COST
         self._report_rejections()
+
+    def _report_misfit(self, framework: str) -> bool:
+        """Log why a framework cannot get offers, if the reason is new.
+
+        Returns:
+            Whether another reason has been logged before.
+        """
+        before = self._reported_misfits.pop(framework, None)
+        reason = self._engine.misfits([framework]).get(framework)
+        if reason is None:
+            return False
+        self._reported_misfits[framework] = reason
+        if reason == before:
+            return False
+        is_slip = framework in self._engine.unreadable_labels([framework])
+        _log.warning(
+            "label not understood" if is_slip else "framework does not fit",
+            framework=framework,
+            name=self._engine.framework_name(framework),
+            reason=reason,
+        )
+        return before is not None
 
     def _next_frameworks(self) -> list[str]:
         """Return the IDs of the frameworks that this tick examines: all, or the next in turn."""

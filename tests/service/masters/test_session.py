@@ -2,7 +2,7 @@
 
 import asyncio
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +10,11 @@ import grpc
 import pytest
 from structlog.testing import capture_logs
 
+from allocator.cluster.frameworks.demands import DemandFloor
 from allocator.contract import VERSION
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
+from allocator.fairness.quantities import Quantities
 from allocator.service.masters.session import Session, SessionStatistics
 from frameworks.harness.ports import free_port
 from tests.cluster.master_side import SECOND, MasterSide, agent_call, framework_info, resources
@@ -426,3 +428,72 @@ def test_each_invalid_framework_is_logged_once_and_reported_to_the_master_once()
     again = contract.AddFramework(framework_id="x7", info=framework_info("x7", "..", "b"))
     master.send(again)
     assert logged_and_reported(3) == (["x7"], ["x7"])
+
+
+def misspelt_request(framework: str, names: list[str]) -> contract.RequestResources:
+    request = mesos.Request()
+    for name in names:
+        request.resources.add(name=name, type=mesos.Value.SCALAR).scalar.value = 1
+    data = request.SerializePartialToString()
+    return contract.RequestResources(framework_id=framework, requests=[data])
+
+
+def with_misspelt_requests(frameworks: int) -> tuple[MasterSide, Session, Callable[[int], None]]:
+    """Return a cluster with many frameworks, its master's session, and a function for requests.
+
+    The function requests eight new names of each framework, all similar to a name of the cluster.
+    """
+    master, session = with_invalid_frameworks(0)
+    master.send(agent_call("s2", "cpus:4;mem:4096;network_bandwidth:9;disk:9;gpus:9;licences:9"))
+    identifiers = [f"m{n:03}" for n in range(frameworks)]
+    infos = {name: framework_info(name, name) for name in identifiers}
+    master.send(
+        *(contract.AddFramework(framework_id=name, info=infos[name]) for name in identifiers)
+    )
+
+    def request(number: int) -> None:
+        names = [f"network_bandwi{number}{letter}" for letter in "abcdefgh"]
+        master.send(*(misspelt_request(name, names) for name in identifiers))
+
+    return master, session, request
+
+
+@pytest.mark.interpreted
+def test_a_tick_costs_the_same_however_many_frameworks_request_misspelt_names() -> None:
+    def cost(frameworks: int) -> int:
+        _, session, request = with_misspelt_requests(frameworks)
+        request(0)
+        session._report_misfits()
+        request(1)
+        return counted(session._report_misfits)
+
+    cost(1)  # fills the caches
+    assert cost(190) < cost(30) + 500
+
+
+def test_a_misspelt_name_is_corrected_in_the_log_beside_frameworks_that_change_theirs() -> None:
+    master, session, request = with_misspelt_requests(100)
+    info = framework_info("honest", "honest")
+    master.send(contract.AddFramework(framework_id="honest", info=info))
+    master.send(misspelt_request("honest", ["cpu"]))
+    with capture_logs() as logs:
+        for number in range(30):
+            request(number)
+            session._report_misfits()
+    honest = [line["reason"] for line in logs if line["framework"] == "honest"]
+    assert honest == ["the cluster has no cpu; did you mean cpus?"]
+    assert len(logs) < 30 * 20, "most changes of a reason between two examinations are not logged"
+
+
+@pytest.mark.interpreted
+def test_a_correction_costs_the_same_however_many_similar_names_the_cluster_has() -> None:
+    def cost(names: int) -> int:
+        floor = DemandFloor(0.0)
+        floor.put_names([f"gpu-{number}" for number in range(names)])
+        demand = Quantities({"gpu-x": 1})
+        assert "did you mean gpu-" in floor.unknown(demand)[0]
+        before = floor.comparisons
+        floor.unknown(demand)
+        return floor.comparisons - before
+
+    assert cost(1000) == cost(100)
