@@ -58,7 +58,7 @@ class OccupiedPlaces(NamedTuple):
     """Role-tree nodes that a Mesos framework's roles occupy, or that are reserved for them."""
 
     nodes: int
-    """Number of nodes."""
+    """Number of nodes that count towards their limit; 0 for a framework that was only admitted."""
     principal: str | None = None
     """`role_places.digest` of the framework's principal; None if unknown."""
     reserved_until_ns: int | None = None

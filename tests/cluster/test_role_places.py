@@ -216,8 +216,11 @@ def test_the_number_of_frameworks_of_all_principals_is_limited() -> None:
     assert not set_aside(without)
 
 
+@pytest.mark.parametrize("restart", [False, True])
 @pytest.mark.parametrize("seed", range(3))
-def test_after_a_failover_admitted_frameworks_stay_in_any_order(seed: int) -> None:
+def test_after_a_failover_admitted_frameworks_stay_in_any_order(
+    seed: int, *, restart: bool
+) -> None:
     master = made_for(FRAMEWORKS)
     honest = [(f"honest-{n}", f"team-{n % 3}", 1 + n % 8) for n in range(24)]
     taking = [(f"taker-{n}", "taker", 1) for n in range(FRAMEWORKS)]
@@ -226,6 +229,8 @@ def test_after_a_failover_admitted_frameworks_stay_in_any_order(seed: int) -> No
     assert not set_aside(master, "honest")
     listed = [*honest, *taking, *((f"late-{n}", "late", 1) for n in range(FRAMEWORKS))]
     Random(seed).shuffle(listed)
+    stored = codec.decode(codec.encode(master.engine.memory()))
+    master = successor(master, stored) if restart else master
     master.restore(snapshot(master, listed))
     assert not set_aside(master, "honest")
     assert set_aside(master, "taker") == aside
@@ -234,12 +239,38 @@ def test_after_a_failover_admitted_frameworks_stay_in_any_order(seed: int) -> No
     assert set_aside(master, "late") == late
 
 
-def test_frameworks_that_come_back_one_by_one_after_a_failover_are_admitted_again() -> None:
+@pytest.mark.parametrize("seed", range(3))
+def test_invented_principals_displace_no_framework_at_a_restart(seed: int) -> None:
+    master = made_for(FRAMEWORKS)
+    honest = [(f"honest-{n}", "honest", 1) for n in range(24)]
+    invented = [(f"invented-{n}", f"principal-{n}", 1) for n in range(3 * FRAMEWORKS)]
+    add(master, [*honest, *invented])
+    assert not set_aside(master, "honest")
+    before, listed = set_aside(master), [*honest, *invented]
+    for _ in range(2):
+        Random(seed).shuffle(listed)
+        master = successor(master, codec.decode(codec.encode(master.engine.memory())))
+        master.restore(snapshot(master, listed))
+        assert set_aside(master) == before
+
+
+def test_few_frameworks_are_not_stored() -> None:
+    master = made_for(16 * FRAMEWORKS)
+    add(master, [(f"honest-{n}", "honest", 1) for n in range(FRAMEWORKS)])
+    assert not master.engine.memory().places
+    add(master, [("more", "honest", 1)])
+    assert len(master.engine.memory().places) == FRAMEWORKS + 1
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_frameworks_that_come_back_one_by_one_after_a_failover_are_admitted_again(
+    *, restart: bool
+) -> None:
     master = made_for(FRAMEWORKS)
     admitted = [(f"old-{n}", "p", 1) for n in range(FRAMEWORKS // 2)]
     add(master, admitted)
     for number in range(3):
-        master = fail_over(master, restart=False)
+        master = fail_over(master, restart=restart)
         add(master, [(f"new-{number}-{n}", "p", 1) for n in range(FRAMEWORKS)])
         assert len(set_aside(master)) == FRAMEWORKS
         add(master, [(f"{number}-{n}", f"q{number}", 1) for n in range(6)])

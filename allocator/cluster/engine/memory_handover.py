@@ -32,12 +32,20 @@ class MemoryHandover:
     def places(self, cluster: Cluster) -> Mapping[str, OccupiedPlaces]:
         """Return the role-tree nodes that each framework occupies, and reservations of nodes.
 
-        Before the first snapshot, the nodes are those of the inherited memory.
+        If places of frameworks are crowded, admitted frameworks without counted nodes have an entry
+        with 0 nodes. Before the first snapshot, the nodes are those of the inherited memory.
 
         Returns:
             The nodes by `role_places.digest` of the framework ID.
         """
-        return cluster.roles.counted() if self._inherited is None else self._inherited.places
+        if self._inherited is not None:
+            return self._inherited.places
+        frameworks, nodes = cluster.framework_places, cluster.roles.counted()
+        if not frameworks.are_crowded:
+            return nodes
+        return {
+            name: place._replace(nodes=0) for name, place in frameworks.counted().items()
+        } | nodes
 
     def known(self, users: Users, statistics: ClusterStatistics) -> Cooperative[Memory]:
         """Return the users' current memory; if computing it fails, return the last memory computed.

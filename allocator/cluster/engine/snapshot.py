@@ -46,7 +46,8 @@ def fill_cluster(
         cluster: An empty cluster.
         snapshot: The master's whole state.
         before: The previous cluster, whose capacity is used in a failover recovery.
-        places: Nodes of the role tree that frameworks occupied before.
+        places: Nodes of the role tree that frameworks occupied before. Frameworks with an entry
+            were admitted.
         without: Errors of the parts to leave out, by index of the part.
 
     Raises:
@@ -55,8 +56,10 @@ def fill_cluster(
     if snapshot.HasField("whitelist"):
         cluster.whitelist = frozenset(snapshot.whitelist.hostnames)
     if cluster.roles.rules.leaves_room:
-        frameworks = before.framework_places.counted()
-        yield from _plan_places(cluster, snapshot, frameworks, places)
+        admitted = {name: place._replace(nodes=1) for name, place in places.items()}
+        frameworks = admitted | before.framework_places.counted()
+        nodes = {name: place for name, place in places.items() if place.nodes}
+        yield from _plan_places(cluster, snapshot, frameworks, nodes)
     cluster.ledger.begin_adding_agents()
     for number, (call, message) in enumerate(_parts(snapshot)):
         if call == "add_framework":

@@ -22,7 +22,9 @@ principal whose frameworks return under new IDs cannot add to its reservations. 
 principals and ends of reservations, so both also hold after a restart of the service.
 
 The number of frameworks is limited by the same rules (`limits.frameworks`): each framework with
-roles takes one place, and none is exempt. These places are not stored across a restart.
+roles takes one place, and none is exempt. The store keeps these places once the frameworks take
+more than 1/`_CROWD` of the limit. A small cluster thus stores nothing, and its frameworks all get
+their places again.
 """
 
 from collections import Counter, deque
@@ -37,6 +39,8 @@ from allocator.users.memory import OccupiedPlaces
 
 FEW = 4
 """Number of places that a framework always gets, for example for one role of four levels."""
+_CROWD = 16
+"""Fraction, 1/16, of the limit above which places are *crowded*."""
 
 
 class PlaceRequest(NamedTuple):
@@ -182,6 +186,11 @@ class LimitedPlaces:
             )
             for name, counted in (self._reserved | self._by_framework).items()
         }
+
+    @property
+    def are_crowded(self) -> bool:
+        """Whether more than 1/`_CROWD` of all places are taken or reserved."""
+        return self._taken + self._reserved_total > self.rules.most / _CROWD
 
     def end_reservations(self, now_ns: int) -> None:
         """End the reservations that have lasted long enough.

@@ -35,10 +35,11 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Accumulated = tuple[Amount, Amount]
 """A user's accumulated use, in share × seconds, and its increase per second."""
 _Digest = Annotated[str, Field(pattern="^[0-9a-f]{16}$")]
-_Count = Annotated[int, Field(gt=0)]
+_Count = Annotated[int, Field(ge=0)]
 Places = dict[_Digest, _Count | tuple[_Count, _Digest | None, Annotated[int, Field(ge=0)] | None]]
 """Role-tree nodes that frameworks occupy, by digest of the framework ID: their number; or their
-number, digest of the principal, and end of the reservation."""
+number, digest of the principal, and end of the reservation. A framework with 0 nodes was admitted,
+but its nodes do not count."""
 
 
 def version_of(*, accumulated: bool, owned: bool, placed: bool, boosted: bool) -> int:
