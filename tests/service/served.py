@@ -188,6 +188,16 @@ class Stream:
         event = contract.Event(sequence=self._sequence, time_ns=self.now_ns, **call)  # type: ignore[arg-type]
         self.say(contract.FromMaster(events=contract.Events(events=[event])))
 
+    def tell_at_once(self, *calls: dict[str, object]) -> contract.ToMaster:
+        """Send calls in one message, and return the answer."""
+        message = contract.FromMaster()
+        for call in calls:
+            self._sequence += 1
+            event = contract.Event(sequence=self._sequence, time_ns=self.now_ns, **call)  # type: ignore[arg-type]
+            message.events.events.append(event)
+        self.say(message)
+        return self.hear()
+
     def skip(self) -> None:
         """Skip a sequence number, as if an event were lost."""
         self._sequence += 1

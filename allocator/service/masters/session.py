@@ -497,6 +497,7 @@ class Session:
         """
         self._check_not_ended()
         if self._unread is not None:
+            self._engine.note_skipped_events(events.events)
             raise InvalidEvent(self._unread)
         self._notify_engine_access()
         if self._timestamp_guard is not None:
@@ -675,8 +676,9 @@ class Session:
     async def _next(self, requests: Requests) -> contract.FromMaster | None:
         """Return the next message of the master, parsed; None at the end of the stream.
 
-        If events are too heavy to be parsed, an empty message is returned. The reason is then
-        stored in `_unread`, and `_applying` raises an error that leads to a request for a snapshot.
+        If events are too heavy to be parsed, only their effects on offer filters are returned. The
+        reason is then stored in `_unread`, and `_applying` raises an error that leads to a request
+        for a snapshot.
 
         Raises:
             ProtocolError: the message violates the contract.
@@ -693,7 +695,7 @@ class Session:
             return await run_in_slices(message, rest=0.0)
         except HeavyEventsError as error:
             self._unread = f"the allocator cannot read the events: {error}"
-            return contract.FromMaster(events=contract.Events())
+            return contract.FromMaster(events=error.skipped)
         except WireError as error:
             raise ProtocolError(
                 grpc.StatusCode.INVALID_ARGUMENT,

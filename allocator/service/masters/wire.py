@@ -81,7 +81,15 @@ class HeavyEventsError(WireError):
 
     The weight estimates the memory of the parsed message. The service then requests a snapshot in
     place of the events.
+
+    Args:
+        reason: Why the events cannot be read.
+        skipped: The same events, of which only the effects on offer filters can be read.
     """
+
+    def __init__(self, reason: str, skipped: contract.Events) -> None:
+        super().__init__(reason)
+        self.skipped = skipped
 
 
 _LISTS: dict[str, tuple[str, ...]] = {
@@ -123,6 +131,16 @@ _EXCLUSION = 3
 """Weight of one exclusion: the message, the framework ID and the role."""
 _FRAMEWORK_ID = 1
 """Field number of the framework ID, or of the agent ID, in these messages."""
+_ID_TAG = bytes([_FRAMEWORK_ID << 3 | _LENGTH_DELIMITED])
+_FILTERING_CALLS = frozenset({"revive_offers", "recover_resources"})
+"""Calls whose content changes offer filters."""
+_CALLS_THAT_END_FILTERS = frozenset(
+    {
+        *(f"{verb}_framework" for verb in ("add", "update", "remove", "activate", "deactivate")),
+        *(f"{verb}_agent" for verb in ("add", "update", "remove")),
+    }
+)
+"""Calls that end the offer filters of the framework or agent in field `_FRAMEWORK_ID`."""
 _LONG_CALL = 2**11
 """Bytes of a framework's call above which only its first entries are weighed one by one."""
 _UNLIMITED = 2**62
@@ -217,11 +235,12 @@ def parse_in_steps(
     except _TooHeavyError:
         words = f"it has more than {most_parts} parts (listen.most_parts)"
         kind = next(_fields(data, 0, len(data)))[0]
-        raise (
-            HeavyEventsError(words)
-            if kind == contract.FromMaster.EVENTS_FIELD_NUMBER
-            else WireError(words)
-        ) from None
+        if kind != contract.FromMaster.EVENTS_FIELD_NUMBER:
+            raise WireError(words) from None
+        skipped = contract.Events()
+        with suppress(_TooHeavyError):
+            skipped = yield from _skipped_events(data, most_parts)
+        raise HeavyEventsError(words, skipped) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -653,6 +672,63 @@ def _without_longest_lists(data: bytes, bounds: _Bounds) -> Cooperative[bytes]:
     if weight > bounds.most_parts:
         raise _TooHeavyError
     return (yield from _without_lists(data, (0, len(data)), _CONTRACT, _Cut(owners)))
+
+
+def _skipped_events(data: bytes, most_parts: int) -> Cooperative[contract.Events]:
+    """Return events with only the content that `Engine.note_skipped_events` needs.
+
+    So a framework whose operations are too heavy does not cost other frameworks their offer
+    filters.
+
+    Args:
+        data: A serialised message that contains events.
+        most_parts: Maximum weight of the result.
+
+    Raises:
+        _TooHeavyError: the result weighs more than `most_parts`.
+    """
+    events, remaining, last = contract.Events(), float(most_parts), 0
+    for _number, kind, begin, end in _fields(data, 0, len(data)):
+        for number, _kind, start, stop in _fields(
+            data, begin, end if kind == _LENGTH_DELIMITED else begin
+        ):
+            if number != contract.Events.EVENTS_FIELD_NUMBER:
+                continue
+            event = _skipped_event(data, start, stop)
+            remaining -= _weight(event, contract.Event.DESCRIPTOR)
+            if remaining < 0:
+                raise _TooHeavyError
+            events.events.append(_read(contract.Event, event))
+            if stop - last >= _STEP:
+                last = stop
+                yield
+    return events
+
+
+def _skipped_event(data: bytes, begin: int, end: int) -> bytes:
+    """Return a serialised event without the call, unless the call changes offer filters.
+
+    Of long calls, and of calls whose lists change no filters, only the ID in field 1 remains.
+
+    Args:
+        data: The serialised bytes.
+        begin: Byte offset of the event.
+        end: Byte offset of the event's end.
+    """
+    out, last = bytearray(), begin
+    for number, kind, start, stop in _fields(data, begin, end):
+        call = contract.Event.DESCRIPTOR.fields_by_number.get(number)
+        name = "" if call is None else call.name
+        if kind != _LENGTH_DELIMITED or (
+            name in _FILTERING_CALLS and stop - start <= MAX_STEP_BYTES
+        ):
+            out += data[last:stop]
+        elif name in _FILTERING_CALLS or name in _CALLS_THAT_END_FILTERS:
+            identifier = _framework_id(data, start, stop)
+            value = _ID_TAG + _varint(len(identifier)) + identifier
+            out += _varint(number << 3 | _LENGTH_DELIMITED) + _varint(len(value)) + value
+        last = stop
+    return bytes(out)
 
 
 def _heaviest_requests(tally: _Tally) -> list[_Owner]:

@@ -287,3 +287,40 @@ def test_events_that_are_too_heavy_cost_a_snapshot_and_not_the_stream(tmp_path: 
         assert "listen.most_parts" in answer.snapshot_request.reason
         master.resynchronise(agents=agents)
         assert master.tell(tick={}).HasField("decisions")
+
+
+@pytest.mark.parametrize("revived", ["", "honest", "other"])
+def test_too_heavy_operations_of_a_framework_cost_no_other_framework_its_filters(
+    tmp_path: Path, revived: str
+) -> None:
+    agents = [agent_call("s1", "cpus:1;mem:512", {})]
+    frameworks = [
+        contract.AddFramework(framework_id=name, info=framework_info(name, name), active=True)
+        for name in ("honest", "other")
+    ]
+    conversions = [contract.Conversion(consumed=[b""] * 10)] * 300
+    heavy = contract.UpdateAllocation(
+        framework_id="other", agent_id="s1", offered=[b"x" * 70_000], conversions=conversions
+    )
+    week = mesos.Filters(refuse_seconds=604_800).SerializeToString()
+    with service(tmp_path, "[listen]\nmost_parts = 1024\n") as running:
+        master = Stream(running.address)
+        decided = master.open(agents=agents, frameworks=frameworks)
+        for _ in frameworks:
+            [declined] = decided.offers
+            decline = contract.RecoverResources(
+                framework_id=declined.framework_id,
+                agent_id="s1",
+                resources=declined.offers[0].resources,
+                filters=week,
+            )
+            decided = master.tell(recover_resources=decline).decisions
+        assert not decided.offers
+        calls: list[dict[str, object]] = [{"update_allocation": heavy}]
+        if revived:
+            calls.insert(0, {"revive_offers": contract.ReviveOffers(framework_id=revived)})
+        assert master.tell_at_once(*calls).HasField("snapshot_request")
+        decided = master.resynchronise(agents=agents, frameworks=frameworks)
+        offered = [offers.framework_id for offers in decided.offers]
+        offered += [o.framework_id for o in master.tell(tick={}).decisions.offers]
+        assert offered == ([revived] if revived else [])

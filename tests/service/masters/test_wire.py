@@ -491,3 +491,41 @@ def test_an_agent_in_too_many_parts_costs_its_resources_and_not_the_master_its_s
     assert parser.flaw is not None
     assert "listen.most_parts" in parser.flaw.words
     assert parse(data, 200_000).snapshot.agents == agents, "without need nothing is cut"
+
+
+def test_too_heavy_events_leave_their_effects_on_offer_filters() -> None:
+    heavy = contract.UpdateAllocation(framework_id="f", conversions=[contract.Conversion()] * 9_000)
+    filtering = [
+        contract.Event(
+            sequence=number,
+            time_ns=number,
+            recover_resources=contract.RecoverResources(
+                framework_id="g", agent_id="s", resources=[b"cpus"], filters=b""
+            ),
+        )
+        for number in range(1, 5)
+    ]
+    revive = contract.ReviveOffers(framework_id="g", roles=["a"])
+    agent = contract.AddAgent(agent_id="s", info=b"x" * 1_000, total=[b"x" * 100] * 400)
+    framework = contract.AddFramework(framework_id="g", info=b"x" * 10_000, suppressed_roles=["r"])
+    events = [
+        *filtering,
+        contract.Event(sequence=5, time_ns=5, revive_offers=revive),
+        contract.Event(sequence=6, time_ns=6, update_allocation=heavy),
+        contract.Event(sequence=7, time_ns=7, add_agent=agent),
+        contract.Event(sequence=8, time_ns=8, add_framework=framework),
+        contract.Event(sequence=9, time_ns=9, tick=contract.Tick()),
+    ]
+    with pytest.raises(HeavyEventsError) as caught:
+        parse(message(*events).SerializeToString() * 4, 5_000)
+    skipped = caught.value.skipped.events
+    assert len(skipped) == 4 * len(events)
+    assert list(skipped[: len(events)]) == [
+        *events[:5],
+        contract.Event(sequence=6, time_ns=6),
+        contract.Event(sequence=7, time_ns=7, add_agent=contract.AddAgent(agent_id="s")),
+        contract.Event(
+            sequence=8, time_ns=8, add_framework=contract.AddFramework(framework_id="g")
+        ),
+        contract.Event(sequence=9, time_ns=9),
+    ]
