@@ -44,6 +44,14 @@ MOST_RECEIVED = 2**20
 The service does not see most calls that their peer resets at once, but gRPC keeps them in memory. A
 TLS handshake takes at most about 100 kB, and a call that is not read 64 KiB.
 """
+LARGE = 2**14
+"""Bytes received on a connection without any call from which the connection counts as large.
+
+A peer with a usual certificate sends about 4 kB before its first call. gRPC keeps 20 times the
+bytes of a certificate with thousands of names, as long as the connection is open.
+"""
+ALL_LARGE = 32
+"""Maximum number of large connections that a scan leaves open, the newest."""
 HOST_ASKING = 1024
 """Maximum number of connections of one host on which peers have only asked or ordered, not
 connected as masters. A scan closes the oldest above it. A port has room for eight times as many."""
@@ -148,7 +156,7 @@ class Connections:
             present: All open connections on the gRPC ports.
         """
         useless = []
-        refused = []
+        refused, large = [], []
         asking, unproved = defaultdict(list), defaultdict(list)
         for step, connection in enumerate(present):
             if not step % _STEP:
@@ -160,14 +168,17 @@ class Connections:
                 continue
             elif calls is not None and calls.permitted:
                 asking[host_of(connection.peer)].append((connection.number, connection))
-            elif _received(connection) >= MOST_RECEIVED:
+            elif (received := _received(connection)) >= MOST_RECEIVED:
                 useless.append(connection)
             elif calls is not None:
                 refused.append((calls.refused, connection.number, connection))
+            elif received >= LARGE:
+                large.append((connection.number, connection))
             else:
                 unproved[host_of(connection.peer)].append(connection)
         refused.sort(key=lambda entry: entry[:2])
         useless.extend(connection for _, _, connection in refused[ALL_REFUSED:])
+        useless.extend(connection for _, connection in sorted(large)[:-ALL_LARGE])
         for proved in asking.values():
             useless.extend(connection for _, connection in sorted(proved)[:-HOST_ASKING])
         yield

@@ -128,6 +128,19 @@ def test_connections_that_send_much_without_a_permitted_call_are_closed(
     assert peers.scan() == [2, 3]
 
 
+def test_few_connections_with_large_certificates_and_without_calls_stay(
+    peers: Peers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "LARGE", 1000)
+    monkeypatch.setattr(module, "ALL_LARGE", 2)
+    large = [peers.connect(data=b"x" * 1000) for _ in range(6)]
+    for _ in range(4):
+        peers.connect(data=b"x" * 999)
+    peers.connections.note(large[0], True, False)
+    peers.connections.note(large[1], False, False)
+    assert peers.scan() == [2, 3]
+
+
 def test_calls_of_peers_that_are_gone_are_forgotten(peers: Peers) -> None:
     for port in range(1000):
         peers.connections.note(f"ipv4:127.0.0.1:{port}", bool(port % 2), False)
