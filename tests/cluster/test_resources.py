@@ -1,6 +1,7 @@
 """Properties of Mesos resources, and their addition and subtraction (§2)."""
 
 import functools
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -19,9 +20,24 @@ from allocator.cluster.resources import (
 )
 from allocator.contract import mesos_pb2 as mesos
 from allocator.fairness.quantities import Quantities
+from bench import counts
 from tests.cluster.master_side import resource, resources, text_of
 
 integers = st.sets(st.integers(0, 40))
+far = st.sampled_from([0, 3, 1000, 2**16, 2**20 - 50, 2**20, 2**40, 2**64 - 5000])
+
+
+@st.composite
+def fragmented(draw: st.DrawFn) -> set[int]:
+    """Return integers in up to three groups; each has many short intervals at equal distances."""
+    chosen = set[int]()
+    for _ in range(draw(st.integers(0, 3))):
+        start, distance = draw(far), draw(st.sampled_from([1, 2, 3, 8, 40, 600, 9000]))
+        number, length = draw(st.integers(1, 60)), draw(st.integers(1, 3))
+        for n in range(number):
+            chosen |= {min(start + n * distance + k, 2**64 - 1) for k in range(length)}
+        chosen -= draw(st.sets(st.integers(start, start + 200), max_size=5))
+    return chosen
 
 
 def intervals(members: set[int]) -> ranges.Ranges:
@@ -29,23 +45,58 @@ def intervals(members: set[int]) -> ranges.Ranges:
 
 
 def members(value: ranges.Ranges) -> set[int]:
-    return {n for begin, end in value for n in range(begin, end + 1)}
+    return {n for begin, end in ranges.intervals(value) for n in range(begin, end + 1)}
 
 
-@given(integers, integers)
-def test_ranges_behave_like_sets_of_numbers(a: set[int], b: set[int]) -> None:
+@given(integers | fragmented(), integers | fragmented(), st.integers(-1, 200))
+def test_ranges_behave_like_sets_of_numbers(a: set[int], b: set[int], number: int) -> None:
     assert members(intervals(a)) == a
-    assert ranges.union(intervals(a), intervals(b)) == intervals(a | b)
-    assert len(intervals(a)) == len({n for n in a if n - 1 not in a}), "adjacent ranges are merged"
-    assert members(ranges.difference(intervals(a), intervals(b))) == a - b
-    assert ranges.difference(intervals(a), intervals(b)) == intervals(a - b)
-    assert ranges.contains(intervals(a), intervals(b)) == (b <= a)
-    assert ranges.contains(intervals(a | b), intervals(b))
-    masks = ranges.mask(intervals(a)), ranges.mask(intervals(b))
-    assert [mask is None for mask in masks] == [not a, not b]
-    if masks[0] is not None and masks[1] is not None:
-        assert ranges.mask_contains(masks[0], masks[1]) == (b <= a)
+    entries = ranges.intervals(intervals(a))
+    assert entries == tuple(sorted(entries))
+    assert len(entries) == len({n for n in a if n - 1 not in a}), "adjacent ranges are merged"
+    for left, right in (a, b), (a | b, b), (a, a & b), (a, set(sorted(b)[:1])):
+        x, y = intervals(left), intervals(right)
+        assert ranges.union(x, y) == ranges.union(y, x) == intervals(left | right)
+        assert hash(ranges.union(x, y)) == hash(intervals(left | right))
+        assert ranges.difference(x, y) == intervals(left - right)
+        assert ranges.contains(x, y) == (right <= left)
+        assert ranges.union(x, y, x, intervals({5})) == intervals(left | right | {5})
+    assert ranges.first(intervals(a), number) == intervals(set(sorted(a)[: max(number, 0)]))
     assert ranges.size(intervals(a)) == len(a)
+
+
+def lines_of(work: Callable[[], object]) -> int:
+    """Return how many lines of `ranges` the work executes, warm."""
+    work()
+    return counts.lines_of(work)
+
+
+@pytest.mark.parametrize("distance", [2, 600], ids=["dense", "sparse"])
+def test_an_operation_with_one_of_many_ranges_does_not_walk_them_all(distance: int) -> None:
+    def lines(number: int) -> int:
+        many = intervals({1025 + n * distance for n in range(number)})
+        one = intervals({1025 + number // 2 * distance})
+        rest = ranges.difference(many, one)
+        return (
+            lines_of(lambda: ranges.difference(many, one))
+            + lines_of(lambda: ranges.union(rest, one))
+            + lines_of(lambda: ranges.contains(many, one))
+        )
+
+    assert lines(15_000) < lines(100) + 100
+
+
+def test_two_sets_of_many_ports_are_compared_and_joined_without_walking_them() -> None:
+    even, fourth = (intervals(set(range(1026, 32000, step))) for step in (2, 4))
+    rest = ranges.difference(even, fourth)
+
+    def work() -> None:
+        assert ranges.contains(even, fourth)
+        assert not ranges.contains(fourth, even)
+        assert ranges.union(fourth, rest) == even
+        assert ranges.difference(even, fourth) == rest
+
+    assert lines_of(work) < 200
 
 
 @pytest.mark.parametrize("bad", ["[5-1]", "[1-5,5-9]"])
@@ -80,9 +131,7 @@ def test_addition_and_subtraction_are_inverse(a: Resources, b: Resources) -> Non
     assert a - a == NOTHING
 
 
-def test_a_set_that_spans_more_than_all_ports_has_no_mask() -> None:
-    assert ranges.mask(((5, 65540),)) is not None
-    assert ranges.mask(((5, 5), (65541, 65541))) is None
+def test_ranges_of_far_numbers_are_compared_with_near_ones() -> None:
     wide, part = (
         parse_total(resources(f"ports:[{p}]")) for p in ("1-1,7-7,99999-99999", "1-1,7-7")
     )

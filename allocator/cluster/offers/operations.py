@@ -12,7 +12,7 @@ from allocator.cluster.input.errors import InvalidEvent
 from allocator.cluster.input.text import text_of
 from allocator.cluster.resources import Resources, parse_total
 from allocator.cluster.resources.amounts import Amount
-from allocator.cluster.resources.bag import add, contains, subtract
+from allocator.cluster.resources.bag import add, subtract
 from allocator.cluster.resources.kinds import Kind
 from allocator.contract import mesos_pb2 as mesos
 from allocator.cooperative import Cooperative, run_to_completion
@@ -44,11 +44,12 @@ class ResourceConversion:
             OperationError: The resources do not contain the consumed resources, or still contain
                 the destroyed volume afterwards.
         """
-        if not contains(amounts, self.consumed):
-            raise OperationError(f"{Resources(amounts)!r} does not contain {self.consumed!r}")
+        present = Resources(amounts)
+        if self.consumed not in present:
+            raise OperationError(f"{present!r} does not contain {self.consumed!r}")
         subtract(amounts, self.consumed)
         add(amounts, self.converted)
-        if self.gone is not None and contains(amounts, self.gone):
+        if self.gone is not None and self.gone in present:
             raise OperationError(f"further copies of {self.gone!r} are there")
 
 

@@ -59,10 +59,10 @@ def minus(a: Amount, b: Amount) -> Amount:
 
 def covers(a: Amount, b: Amount) -> bool:
     """Return whether the first amount contains the second; False if their types differ."""
-    if isinstance(a, int) and isinstance(b, int):
-        return a >= b
-    if isinstance(a, tuple) and isinstance(b, tuple):
-        return ranges.contains(a, b)
+    if isinstance(a, int):
+        return isinstance(b, int) and a >= b
+    if isinstance(a, tuple):
+        return isinstance(b, tuple) and ranges.contains(a, b)
     return isinstance(a, frozenset) and isinstance(b, frozenset) and a >= b
 
 

@@ -80,17 +80,10 @@ class Resources(Mapping[Kind, Amount]):
         """Return whether the bag contains all of `item`, which is another bag or a kind."""
         if not isinstance(item, Resources):
             return item in self._amounts
-        if item is self:
-            return True
-        if not item.fragmented:
-            return contains(self._amounts, item)
-        masks = self.masks
-        for kind, mask in item.masks.items():
-            if kind in masks and not ranges.mask_contains(masks[kind], mask):
-                return False
-        for kind, amount in item.items():
-            if not (kind in masks and kind in item.masks):
-                present = self._amounts.get(kind)
+        if item is not self:
+            amounts = self._amounts
+            for kind, amount in reversed(item._amounts.items()):  # ranges come last, differ first
+                present = amounts.get(kind)
                 if present is not amount and (present is None or not covers(present, amount)):
                     return False
         return True
@@ -164,24 +157,6 @@ class Resources(Mapping[Kind, Amount]):
             if kind.reservation is not None or kind.revocable or kind.shared:
                 return False
         return True
-
-    @lazily
-    def fragmented(self) -> bool:
-        """Whether an amount is a list of several intervals."""
-        for amount in self._amounts.values():
-            if isinstance(amount, tuple) and len(amount) > 1:
-                return True
-        return False
-
-    @lazily
-    def masks(self) -> dict[Kind, tuple[int, int]]:
-        """Lists of intervals as bit masks, which are compared faster (see `ranges.mask`)."""
-        masks = {}
-        for kind, amount in self._amounts.items():
-            mask = ranges.mask(amount) if isinstance(amount, tuple) else None
-            if mask is not None:
-                masks[kind] = mask
-        return masks
 
     @lazily
     def key(self) -> frozenset[tuple[Kind, Amount]]:
@@ -454,15 +429,6 @@ def subtract(amounts: dict[Kind, Amount], subtrahend: Resources) -> None:
             del amounts[kind]
 
 
-def contains(amounts: Mapping[Kind, Amount], part: Resources) -> bool:
-    """Return whether amounts by kind contain all of some resources; O(kinds of the part)."""
-    for kind, amount in part.items():
-        present = amounts.get(kind)
-        if present is not amount and (present is None or not covers(present, amount)):
-            return False
-    return True
-
-
 def parse_total(messages: Iterable[bytes]) -> Resources:
     """Parse resources that have no allocation, such as an agent's total.
 
@@ -556,7 +522,7 @@ def _text(entry: tuple[Kind, Amount]) -> str:
     marks += ["{REV}"] if kind.revocable else []
     marks += ["<SHARED>"] if kind.shared else []
     if isinstance(amount, tuple):
-        value = f"[{','.join(f'{begin}-{end}' for begin, end in amount)}]"
+        value = f"[{','.join(f'{begin}-{end}' for begin, end in ranges.intervals(amount))}]"
     elif isinstance(amount, frozenset):
         value = f"{{{','.join(sorted(amount))}}}"
     elif kind.whole is None:

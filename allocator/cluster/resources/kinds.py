@@ -203,8 +203,11 @@ def encoded(template: bytes, amount: Amount, role: str) -> bytes:
 def _encode(template: bytes, amount: Amount, role: str) -> bytes:
     message = mesos.Resource.FromString(template)
     if isinstance(amount, tuple):
-        for begin, end in amount:
-            message.ranges.range.add(begin=begin, end=end)
+        message.ranges.SetInParent()
+        add = message.ranges.range.add
+        for begin, end in ranges.intervals(amount):
+            entry = add()
+            entry.begin, entry.end = begin, end
     elif isinstance(amount, frozenset):
         message.set.item.extend(sorted(amount))
     else:
