@@ -8,7 +8,6 @@ import getpass
 import logging
 import socket
 import threading
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from http.client import HTTPException
@@ -31,7 +30,7 @@ ENDED = frozenset(
 RECONCILIATION = 15.0
 """Seconds between two requests to the master for the states of tasks."""
 _CONNECT_TIMEOUT = 30.0
-"""Seconds to wait for a master that may still be starting."""
+"""Seconds that one attempt to connect to the master may take."""
 _CONNECT_INTERVAL = 0.2
 """Seconds between attempts to connect to the master."""
 
@@ -273,7 +272,7 @@ def launch(workload: FrameworkWorkload, master: str, stop: threading.Event) -> N
         stop: Event that ends the framework.
 
     Raises:
-        RuntimeError: No master answers, or the master rejected the framework.
+        RuntimeError: The address of the master is invalid, or the master rejected the framework.
     """
     plan = Plan(workload)
     scheduler = TaskLauncher(plan, stop)
@@ -286,7 +285,8 @@ def launch(workload: FrameworkWorkload, master: str, stop: threading.Event) -> N
             "labels": [{"key": key, "value": value} for key, value in workload.labels.items()]
         },
     }
-    _reach(master)
+    if not _reach(master, stop):
+        return
     driver = _Driver(scheduler, info, master)
     driver.start()
     try:
@@ -300,31 +300,38 @@ def launch(workload: FrameworkWorkload, master: str, stop: threading.Event) -> N
     _log.info("%s: %d tasks launched, %d finished", workload.name, plan.launched, plan.finished)
 
 
-def _reach(master: str) -> None:
-    """Wait for some seconds until the master's port accepts connections.
+def _reach(master: str, stop: threading.Event) -> bool:
+    """Wait until the master's port accepts connections. Return False if `stop` was set before.
 
-    The driver of pymesos would wait forever.
+    A driver of pymesos that starts before the master would log a traceback, and register without
+    the capability GPU_RESOURCES.
 
     Raises:
-        RuntimeError: Nothing accepts connections in time, or the address is invalid.
+        RuntimeError: The address is invalid.
     """
     if master.startswith("zk://"):
-        return
+        return True
     host, _, port = master.rpartition(":")
-    if not host or "/" in host or not port.isdecimal():
+    if not host or "/" in host or not port.isdecimal() or int(port) > 65535:
         raise RuntimeError(f"{master!r} is not an address; give HOST:PORT of a master, or zk://…")
-    deadline = time.monotonic() + _CONNECT_TIMEOUT
-    while True:
+    is_logged = False
+    while not stop.is_set():
         try:
             socket.create_connection(
                 (host.strip("[]"), int(port)), timeout=_CONNECT_TIMEOUT
             ).close()
         except OSError as error:
-            if time.monotonic() < deadline:
-                time.sleep(_CONNECT_INTERVAL)
-                continue
-            raise RuntimeError(
-                f"no Mesos master answers at {master} ({error.strerror or error}); start one with "
-                "'longshare local-mesos', or give its address with --master"
-            ) from error
-        return
+            if not is_logged:
+                is_logged = True
+                _log.warning(
+                    "waiting for a Mesos master at %s (%s); start one with 'longshare "
+                    "local-mesos', or give its address with --master",
+                    master,
+                    error.strerror or error,
+                )
+            stop.wait(_CONNECT_INTERVAL)
+        else:
+            if is_logged:
+                _log.warning("the Mesos master at %s answers", master)
+            return True
+    return False

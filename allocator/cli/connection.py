@@ -157,7 +157,8 @@ class Connection:
                 fail(
                     UNREACHABLE,
                     f"no allocator service answers at {self._address}; start one with 'longshare "
-                    "serve', or give its address with --address. With TLS, set LONGSHARE_CA, and "
+                    "serve --config FILE', wait until it is ready, or give its address with "
+                    "--address. With TLS, set LONGSHARE_CA, and "
                     "give an address that the service's certificate names",
                 )
             case grpc.StatusCode.UNIMPLEMENTED:

@@ -141,7 +141,7 @@ def local_mesos(
     except OSError as error:
         typer.echo(
             f"longshare local-mesos: cannot listen on {host}:{port}: {bind_error(error)}; stop the "
-            "other program, or choose another --host or --port",
+            "other program, or choose another --port, and --master for frameworks",
             err=True,
         )
         raise typer.Exit(1) from error

@@ -35,6 +35,9 @@ _MAX_LOGGED_REASONS = 8
 The memory is cleared when the allocator serves again.
 """
 _CLOSED = "the allocator closed the stream"
+_ABSENT = "no service listens there; start 'longshare serve', or wait until it is ready"
+_SAID_IF_ABSENT = ("Connection refused", "No such file or directory")
+"""Texts of gRPC's errors if no program listens at a TCP address, or at a Unix socket."""
 _LARGEST_MESSAGE = 256 * 2**20
 _OPTIONS = [
     ("grpc.max_receive_message_length", _LARGEST_MESSAGE),
@@ -190,7 +193,8 @@ class AllocatorLink:
             async for answer in stream:
                 self._handle(answer, master)
         except grpc.aio.AioRpcError as error:
-            return error.details() or error.code().name
+            reason = error.details() or error.code().name
+            return _ABSENT if any(text in reason for text in _SAID_IF_ABSENT) else reason
         return _CLOSED
 
     def _handle(self, answer: contract.ToMaster, master: "Master") -> None:

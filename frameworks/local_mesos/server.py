@@ -22,9 +22,10 @@ from frameworks.local_mesos.link import AllocatorLink
 from frameworks.local_mesos.master import Master
 
 MAX_STEP_S = 0.05
-"""Largest step of the clock in seconds of real time.
+"""Largest step of an accelerated clock in seconds of real time.
 
-After a pause of the machine, the clock therefore does not jump ahead.
+After a pause of the machine, the clock therefore does not jump ahead. A clock of speed 1 follows
+real time instead, as the clock of a real master does.
 """
 _SHORTEST_STEP = 0.001
 _AT_ONCE = 100
@@ -207,11 +208,15 @@ async def _drive(clock: Clock, speed: float, pace: Callable[[], float]) -> None:
     A step never passes a timer, because its callback may send messages that must be answered before
     the clock continues. The speed is read before and after each step, and the lower value counts.
 
+    At a speed of 1 the clock makes up for late steps, because the allocator compares such a clock
+    with its own. It loses only the time for which `pace` stops it.
+
     Args:
         clock: The master's clock.
         speed: Highest speed, in the master's seconds per real second.
         pace: Function that returns the current speed.
     """
+    follows_real_time = speed == 1.0
 
     def remaining_ns() -> int:
         """Return the nanoseconds of the master's time until the next timer.
@@ -224,13 +229,16 @@ async def _drive(clock: Clock, speed: float, pace: Callable[[], float]) -> None:
     last = time.monotonic()
     while True:
         rate = pace()
-        time_left = remaining_ns() / SECOND / rate if rate > 0.0 else MAX_STEP_S
+        behind = time.monotonic() - last
+        time_left = remaining_ns() / SECOND / rate - behind if rate > 0.0 else MAX_STEP_S
         maximum = MAX_STEP_S / 2 if rate == speed else _SHORTEST_STEP
         await asyncio.sleep(min(max(time_left, _SHORTEST_STEP), maximum))
         now = time.monotonic()
-        passed = min(now - last, MAX_STEP_S) * min(rate, pace())
-        clock.advance(min(round(passed * SECOND), remaining_ns()))
-        last = now
+        elapsed = now - last if follows_real_time else min(now - last, MAX_STEP_S)
+        rate = min(rate, pace())
+        step_ns = min(round(elapsed * rate * SECOND), remaining_ns())
+        clock.advance(step_ns)
+        last = last + step_ns / SECOND if follows_real_time and rate > 0.0 else now
 
 
 def _hello(settings: MasterSettings) -> contract.Hello:

@@ -154,19 +154,11 @@ def test_printed_settings_of_an_experiment_are_a_valid_configuration(
     assert longshare("experiment", "settings", "fig-99").returncode == 2
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("master", "said"),
-    [
-        ("127.0.0.1:1", "no Mesos master answers"),
-        ("foo", "give HOST:PORT"),
-        ("http://127.0.0.1:1", "give HOST:PORT"),
-    ],
-)
-def test_a_framework_without_a_master_ends_with_a_message(master: str, said: str) -> None:
+@pytest.mark.parametrize("master", ["foo", "http://127.0.0.1:1", "127.0.0.1:65536"])
+def test_a_framework_with_an_invalid_address_ends_with_a_message(master: str) -> None:
     completed = longshare("framework", "--name", "a", "--master", master)
     assert completed.returncode == 1
-    assert said in completed.stderr
+    assert "give HOST:PORT" in completed.stderr
     assert "Traceback" not in completed.stderr
 
 

@@ -147,7 +147,7 @@ def test_a_port_of_another_program_is_named_without_a_number_of_the_error() -> N
     assert completed.exit_code == 1
     assert completed.stderr == (
         f"longshare local-mesos: cannot listen on 127.0.0.1:{port}: address already in use; "
-        "stop the other program, or choose another --host or --port\n"
+        "stop the other program, or choose another --port, and --master for frameworks\n"
     )
 
 

@@ -8,12 +8,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from frameworks.harness.ports import free_port
 from frameworks.launcher import ENDED, FrameworkWorkload, Plan, launch
-from tests.frameworks.local_mesos.shell import system
+from tests.frameworks.local_mesos.shell import system, until
 
 
 def offer(cpus: float, mem: float, **extra: object) -> dict[str, Any]:
@@ -120,3 +121,30 @@ def test_tasks_that_a_new_master_does_not_know_are_launched_again(tmp_path: Path
 
     asyncio.run(scenario())
     assert counts["tasks"] > 0
+
+
+def test_a_framework_that_starts_before_its_master_says_so_and_waits(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    stop, port = threading.Event(), free_port()
+
+    async def scenario() -> None:
+        launching = partial(launch, workload(4), f"127.0.0.1:{port}", stop)
+        running = asyncio.ensure_future(asyncio.to_thread(launching))
+        await until(lambda: "start one with 'longshare local-mesos'" in caplog.text)
+        async with system(tmp_path, port=port) as (_, embedded):
+            await until(lambda: any(f.tasks for f in embedded.master.frameworks.values()))
+            stop.set()
+            await running
+
+    asyncio.run(scenario())
+    assert "ConnectionRefusedError" not in caplog.text
+    assert [record.getMessage() for record in caplog.records if record.name == launch.__module__][
+        1
+    ] == f"the Mesos master at 127.0.0.1:{port} answers"
+
+
+def test_a_framework_that_waits_for_a_master_ends_on_request() -> None:
+    stop = threading.Event()
+    stop.set()
+    launch(workload(), f"127.0.0.1:{free_port()}", stop)

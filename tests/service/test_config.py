@@ -25,6 +25,13 @@ def test_the_example_in_the_documentation_is_valid_and_declares_no_user() -> Non
     assert load(DOCS / "longshare.toml").engine_settings().users == ()
 
 
+def test_the_settings_for_trials_are_the_example_without_files() -> None:
+    trial, example = load(DOCS / "trial.toml"), load(DOCS / "longshare.toml")
+    assert (trial.store.kind, trial.accounting_database()) == ("none", None)
+    for section in ("policy", "users", "listen", "metrics"):
+        assert getattr(trial, section) == getattr(example, section)
+
+
 def test_the_declared_user_in_the_comments_of_the_example_is_valid(tmp_path: Path) -> None:
     example = (DOCS / "longshare.toml").read_text()
     declared = read(tmp_path, re.sub(r"^# (?=\[\[|\w+ = )", "", example, flags=re.MULTILINE))

@@ -53,6 +53,13 @@ def test_the_server_prints_its_address_and_stops_cleanly_on_request(number: int)
     assert "Traceback" not in out + errors
 
 
+def test_a_master_without_a_service_says_what_to_start() -> None:
+    with command("--port=0") as process:
+        assert process.stdout is not None
+        line = next(line for line in process.stdout if "no allocator, will retry" in line)
+    assert "start 'longshare serve'" in line
+
+
 def test_an_address_that_is_taken_is_named() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -96,9 +103,9 @@ class Watched(Clock):
 
 
 @contextmanager
-def driven(clock: Clock, pace: Callable[[], float]) -> Iterator[None]:
+def driven(clock: Clock, pace: Callable[[], float], speed: float = 1000.0) -> Iterator[None]:
     """Have a clock driven at a speed of 1,000, or as is said."""
-    driving = asyncio.create_task(server._drive(clock, 1000.0, pace))
+    driving = asyncio.create_task(server._drive(clock, speed, pace))
     try:
         yield
     finally:
@@ -117,6 +124,23 @@ def test_a_suspended_process_does_not_make_time_jump() -> None:
 
     taken = asyncio.run(steps())
     assert 0 < max(taken) <= server.MAX_STEP_S * 1000 * SECOND
+
+
+def test_a_clock_of_speed_1_follows_real_time_over_pauses_and_timers() -> None:
+    """A lag of more than ten seconds made the service call the master's clock implausible."""
+
+    async def scenario() -> None:
+        clock = Watched()
+        clock.after(2 * server.MAX_STEP_S, lambda: None)
+        with driven(clock, lambda: 1.0, speed=1.0):
+            await until(lambda: clock.steps)
+            started, first = time.monotonic(), clock.now
+            time.sleep(20 * server.MAX_STEP_S)  # noqa: ASYNC251 - the process is suspended
+            await until(
+                lambda: time.monotonic() - started - (clock.now - first) < server.MAX_STEP_S
+            )
+
+    asyncio.run(scenario())
 
 
 def test_while_an_answer_is_awaited_the_clock_is_not_faster_than_wall_time() -> None:
