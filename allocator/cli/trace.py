@@ -159,7 +159,7 @@ def convert(
         if left_out:
             _write_left_out(conversion.left_out, left_out)
         if len(conversion.trace):
-            store.write(conversion.trace, trace)
+            store.write_recorded(conversion.trace, trace, conversion.recorded_waits)
     if as_json:
         typer.echo(json.dumps(_conversion_as_json(conversion), indent=2))
     else:

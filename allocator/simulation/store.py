@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from allocator.files import whole
-from allocator.simulation.trace import MachineClass, Trace, TraceError
+from allocator.simulation.trace import MICROSECONDS, MachineClass, Trace, TraceError
 
 FORMAT: Final = 1
 """Version of the file format. A reader rejects all other versions."""
@@ -36,6 +36,7 @@ _PARQUET = b"PAR1"
 _KEY = b"longshare"
 _SEED = b"longshare.seed"
 _DEMAND = "demand_"
+_RECORDED = "recorded_wait_us"
 
 
 class _About(BaseModel):
@@ -82,11 +83,27 @@ def write(trace: Trace, path: Path) -> None:
         OSError: The file cannot be written.
         TraceError: The path is a file with content of another format.
     """
-    write_generated(trace, path, None)
+    _write(trace, path, None, None)
 
 
 def write_generated(trace: Trace, path: Path, seed: int | None) -> None:
     """Write a trace as `write` does, with the seed of its generator; None without a generator."""
+    _write(trace, path, seed, None)
+
+
+def write_recorded(trace: Trace, path: Path, waits: NDArray[np.int64] | None) -> None:
+    """Write a trace as `write` does, with the waits that its source records.
+
+    Args:
+        trace: The tasks.
+        path: The file.
+        waits: Microseconds from submission to start, one entry per task; -1: not recorded. None:
+            no task has a record.
+    """
+    _write(trace, path, None, None if waits is None or (waits < 0).all() else waits)
+
+
+def _write(trace: Trace, path: Path, seed: int | None, waits: NDArray[np.int64] | None) -> None:
     require_replaceable(path)
     about = _About(
         resources=trace.resources,
@@ -100,8 +117,10 @@ def write_generated(trace: Trace, path: Path, seed: int | None) -> None:
     text = about.model_dump_json(exclude=omitted)
     metadata = {_KEY: text.encode()} | ({} if seed is None else {_SEED: str(seed).encode()})
     schema = _schema(trace.resources).with_metadata(metadata)
+    if waits is not None:
+        schema = schema.append(pa.field(_RECORDED, pa.int64(), nullable=False))
     with whole(path) as part, pq.ParquetWriter(part, schema, compression="zstd") as writer:
-        for table in _tables(trace, schema):
+        for table in _tables(trace, schema, waits):
             writer.write_table(table)
 
 
@@ -136,6 +155,22 @@ def seed_of(path: Path) -> int | None:
     with pq.ParquetFile(path) as file:
         text = (file.schema_arrow.metadata or {}).get(_SEED, b"")
     return int(text) if text.isdigit() else None
+
+
+def recorded_waits(path: Path) -> NDArray[np.float64] | None:
+    """Return the waits that the source of a trace file records, in seconds, one entry per task.
+
+    An entry is NaN if the source does not record the task's start. The result is None if the source
+    records no start.
+
+    Raises:
+        OSError: The file cannot be read.
+    """
+    with pq.ParquetFile(path) as file:
+        if file.schema_arrow.get_field_index(_RECORDED) < 0:
+            return None
+        waits = file.read(columns=[_RECORDED]).column(0).to_numpy()
+    return np.where(waits < 0, np.nan, waits / MICROSECONDS)
 
 
 def share(path: Path, folder: Path) -> None:
@@ -198,7 +233,11 @@ def _schema(resources: tuple[str, ...]) -> Any:  # noqa: ANN401 - pyarrow has no
     return pa.schema([pa.field(name, kind, nullable=False) for name, kind in columns])
 
 
-def _tables(trace: Trace, schema: Any) -> Iterator[Any]:  # noqa: ANN401
+def _tables(
+    trace: Trace,
+    schema: Any,  # noqa: ANN401
+    waits: NDArray[np.int64] | None,
+) -> Iterator[Any]:
     users = pa.array(trace.users, pa.string())
     for first in range(0, len(trace), ROW_GROUP):
         rows = slice(first, first + ROW_GROUP)
@@ -213,6 +252,7 @@ def _tables(trace: Trace, schema: Any) -> Iterator[Any]:  # noqa: ANN401
                     for resource in range(len(trace.resources))
                 ),
                 pa.array(trace.constraint[rows]),
+                *(() if waits is None else (pa.array(waits[rows]),)),
             ],
             schema=schema,
         )

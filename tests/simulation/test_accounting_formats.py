@@ -50,6 +50,7 @@ def test_an_allocation_is_a_task_from_its_start_to_its_end(tmp_path: Path) -> No
     assert converted.trace.users == ("ann",)
     assert converted.trace.job.tolist() == [7]
     assert seconds(converted) == [(3600.0, 3600.0)]  # from midnight before the first
+    assert converted.recorded_waits == [600_000_000]
     assert left_out(converted) == {}
 
 
@@ -561,6 +562,8 @@ def test_a_job_of_the_history_is_a_task_with_the_total_run_time(tmp_path: Path) 
     assert converted.trace.demand.tolist() == [[2.0, 2048.0]] * 2
     assert converted.trace.job.tolist() == [12, 12]
     assert seconds(converted) == [(60.0, 300.0), (60.0, 450.5)]
+    assert converted.recorded_waits is not None
+    assert converted.recorded_waits.tolist() == [30_000_000] * 2
 
 
 def test_expressions_are_no_amounts_and_names_of_attributes_have_no_case(tmp_path: Path) -> None:

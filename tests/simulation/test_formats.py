@@ -646,3 +646,30 @@ def test_openb_has_2388_pods_with_a_gpu_spec(data: Path) -> None:
     assert conversion.left_out.counts() == {"never scheduled": 897}
     assert sum(machine.count for machine in conversion.trace.machines) == 1_523
     assert np.count_nonzero(conversion.trace.constraint >= 0) <= 2_388
+
+
+def test_recorded_waits_of_a_csv_are_kept_in_the_order_of_submissions(tmp_path: Path) -> None:
+    path = written(
+        tmp_path / "t.csv",
+        "user,submitted,started,ended,cpus",
+        "bob,2026-03-02T08:05:00,2026-03-02T08:06:00,2026-03-02T09:05:00,1",
+        "ann,2026-03-02T08:00:00,2026-03-02T08:00:10,2026-03-02T08:30:10,2",
+        "ann,2026-03-02T09:00:00,2026-03-02T08:59:50,2026-03-02T09:30:10,2",
+        "ann,2026-03-02T09:00:00,,,2",
+    )
+    recorded = csv.convert(path).recorded_waits
+    assert recorded is not None
+    assert recorded.tolist() == [10_000_000, 60_000_000, -1], "a start before submission is unknown"
+    seconds = written(tmp_path / "s.csv", "submitted_s,runtime_s,user,cpus", "0,1,ann,1")
+    assert csv.convert(seconds).recorded_waits == [-1]
+
+
+def test_recorded_waits_of_swf_are_the_waits_of_its_third_field(tmp_path: Path) -> None:
+    log = written(
+        tmp_path / "t.swf",
+        "1 0 5 400 1 -1 -1 1 -1 -1 1 7 -1 -1 -1 -1 -1 -1",
+        "2 9 -1 400 1 -1 -1 1 -1 -1 1 7 -1 -1 -1 -1 -1 -1",
+    )
+    recorded = swf.convert(log).recorded_waits
+    assert recorded is not None
+    assert recorded.tolist() == [5_000_000, -1]

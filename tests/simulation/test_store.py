@@ -62,6 +62,19 @@ def test_the_file_is_readable_by_any_sqlite_client(tmp_path: Path) -> None:
     }
 
 
+def test_recorded_waits_are_a_further_column_that_other_readers_ignore(tmp_path: Path) -> None:
+    path = tmp_path / "t.parquet"
+    store.write(three_tasks(), path)
+    assert store.recorded_waits(path) is None
+    store.write_recorded(three_tasks(), path, np.array([-1, -1, -1]))
+    assert store.recorded_waits(path) is None
+    store.write_recorded(three_tasks(), path, np.array([2_000_000, -1, 500_000]))
+    waits = store.recorded_waits(path)
+    assert waits is not None
+    assert np.array_equal(waits, [2.0, np.nan, 0.5], equal_nan=True)
+    assert same(store.read(path), three_tasks())
+
+
 def test_a_file_that_is_no_parquet_is_named(tmp_path: Path) -> None:
     (tmp_path / "t.parquet").write_text("submitted_s,runtime_s\n")
     with pytest.raises(TraceError, match=r"t\.parquet is not a trace"):
@@ -146,7 +159,7 @@ def test_an_existing_file_is_replaced_only_by_a_complete_file(tmp_path: Path) ->
     path = tmp_path / "t.parquet"
     store.write(three_tasks(), path)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(store, "_tables", lambda _trace, _schema: iter([table()]))
+        patch.setattr(store, "_tables", lambda _trace, _schema, _waits: iter([table()]))
         with pytest.raises(ValueError, match="schema"):
             store.write(three_tasks(), path)
     assert same(store.read(path), three_tasks())

@@ -119,6 +119,8 @@ class Conversion:
         resource_columns: Names of input columns that became resources because of their names; the
             user should check that each column contains amounts.
         warnings: Sentences about columns whose meaning was guessed, and how to state it.
+        recorded_waits: Microseconds from each task's submission to its recorded start, int64; -1
+            if the start is unknown. None: the format records no starts.
     """
 
     trace: Trace
@@ -128,6 +130,7 @@ class Conversion:
     checks: tuple[TotalCheck, ...] = ()
     resource_columns: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    recorded_waits: NDArray[np.int64] | None = None
 
 
 def resource_hours(trace: Trace) -> dict[str, float]:
@@ -170,6 +173,8 @@ class TaskRows:
         job: Job numbers.
         demand: Demands, shape (rows, resources).
         constraint: Constraint numbers, as in `Trace`. None: every task may run on every machine.
+        waits: Microseconds from submission to the recorded start; negative: unknown. None: no start
+            is recorded.
     """
 
     submitted: NDArray[np.int64]
@@ -178,6 +183,7 @@ class TaskRows:
     job: NDArray[np.int64]
     demand: NDArray[np.float64]
     constraint: NDArray[np.int32] | None = None
+    waits: NDArray[np.int64] | None = None
 
 
 def numbered(names: Text, numbers: dict[str, int]) -> NDArray[np.int64]:
@@ -208,6 +214,9 @@ class TraceBuilder:
             "demand": [np.empty((0, len(resources)))],
             "constraint": [np.empty(0, np.int32)],
         }
+        self._waits = [np.empty(0, np.int64)]
+        self.recorded_waits = np.empty(0, np.int64)
+        """`Conversion.recorded_waits` of the trace, once `trace` has returned it."""
 
     def add(self, tasks: TaskRows, kept: NDArray[np.bool_]) -> None:
         """Add tasks of a batch.
@@ -224,6 +233,11 @@ class TraceBuilder:
             np.full(len(users), UNCONSTRAINED, np.int32)
             if tasks.constraint is None
             else tasks.constraint[kept]
+        )
+        self._waits.append(
+            np.full(len(users), -1, np.int64)
+            if tasks.waits is None
+            else np.maximum(tasks.waits[kept], -1)
         )
 
     def trace(
@@ -246,6 +260,7 @@ class TraceBuilder:
         order: NDArray[np.intp] | slice = slice(None)  # most traces are in order; avoid a copy
         if (submitted[1:] < submitted[:-1]).any():
             order = np.argsort(submitted, kind="stable")
+        self.recorded_waits = np.concatenate(self._waits)[order]
         user = self._column("user")[order]
         appearance, renumbered = by_appearance(user)
         names = list(self._users)

@@ -40,6 +40,7 @@ from allocator.simulation.trace import MICROSECONDS, TraceError
 
 _GIVEN = ("submitted_s", "runtime_s", "user", "job", "machines")
 _DAY = 86400 * MICROSECONDS
+_UNKNOWN_WAIT = -1
 _AUTHORS = ("submitted", "again", "finished", "user", "task", "cpus", "mem")
 _AUTHORS_RESOURCES = ("cpus", "mem")
 _USUAL_RESOURCES = frozenset({"cpus", "mem", "gpus", "disk"})
@@ -130,7 +131,7 @@ def convert(
         for name in (*times, *resources) if separator != "," else ():
             batch.columns[name], commas = with_decimal_points(batch.columns[name])
             decimal_comma |= commas
-        submitted, runtime, started = _times_of_tasks(rows, batch, zone)
+        submitted, runtime, waits = _times_of_tasks(rows, batch, zone)
         job = _jobs(rows, batch, jobs)
         constraint: NDArray[np.int32] | None = None
         if "machines" in names:
@@ -142,13 +143,13 @@ def convert(
             batch.columns[name], with_unit[name] = in_mebibytes(batch.columns[name])
         demand = _demand(rows, batch, resources)
         builder.add(
-            TaskRows(submitted, runtime, batch.columns["user"], job, demand, constraint),
+            TaskRows(submitted, runtime, batch.columns["user"], job, demand, constraint, waits),
             rows.kept,
         )
         assumed.add(
             "started is before submitted: the task is submitted as the row says",
             path.name,
-            batch.lines[rows.kept & (started < submitted)],
+            batch.lines[rows.kept & (waits < _UNKNOWN_WAIT)],
         )
         for name, units in with_unit.items():
             assumed.add(
@@ -162,7 +163,13 @@ def convert(
         trace = replace(trace, submitted=trace.submitted - trace.submitted[0] // _DAY * _DAY)
     trace = trace if users is None else with_users(trace, users, assumed)
     return Conversion(
-        trace, left_out, assumed, ignored, resource_columns=resources, warnings=warnings
+        trace,
+        left_out,
+        assumed,
+        ignored,
+        resource_columns=resources,
+        warnings=warnings,
+        recorded_waits=builder.recorded_waits,
     )
 
 
@@ -231,9 +238,10 @@ def _times(names: tuple[str, ...]) -> tuple[str, ...]:
 def _times_of_tasks(
     rows: RowFilter, batch: Rows, zone: tzinfo
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Return the submission times, run times and start times of a batch, in microseconds.
+    """Return the submission times, run times and waits of a batch, in microseconds.
 
-    Unusable rows are dropped. In a file without comparable starts, tasks start when submitted.
+    Unusable rows are dropped. Waits end at the recorded start. In a file without comparable starts,
+    they are `_UNKNOWN_WAIT`. A wait below `_UNKNOWN_WAIT` means a start before the submission.
     """
     columns = batch.columns
     submitted, *others = _times(tuple(columns))
@@ -246,7 +254,7 @@ def _times_of_tasks(
     submitted_us, too_large = microseconds(seconds)
     rows.drop("submission time is negative", seconds < 0)
     rows.drop("submission time is beyond 285 years", too_large)
-    started_us = submitted_us
+    waits = np.full(len(submitted_us), _UNKNOWN_WAIT, np.int64)
     if len(others) == 1:
         seconds, unreadable = numbers(columns["runtime_s"])
         rows.drop("runtime_s is not a number", unreadable)
@@ -262,10 +270,10 @@ def _times_of_tasks(
         seconds = np.where(ended < started, repeated, ended) - started
         rows.drop("ended before it started", seconds < 0)
         if submitted == "submitted":
-            started_us, _ = microseconds(started)
+            waits = microseconds(started)[0] - submitted_us
     runtime_us, too_large = microseconds(seconds)
     rows.drop("run time is beyond 285 years", too_large)
-    return submitted_us, runtime_us, started_us
+    return submitted_us, runtime_us, waits
 
 
 def _names_of_jobs(first: Rows | None) -> dict[str, int] | None:

@@ -94,7 +94,7 @@ def _add(records: Records, job_ad: object, source: str, seen: set[object]) -> No
     records.add(
         user,
         (schedd, int(cluster)),
-        (submitted, ran),
+        (submitted, ran, _number(job, "jobstartdate") or None),
         demand,
         {"CumulativeSlotTime": _number(job, "cumulativeslottime")},
     )

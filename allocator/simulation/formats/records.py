@@ -59,6 +59,7 @@ class Records:
         self._jobs: dict[tuple[str, str, int], int] = {}
         self._job_numbers: set[int] = set()
         self._times: list[tuple[int, int, int]] = []
+        self._waits: list[int] = []
         self._users: list[str] = []
         self._demands: list[Mapping[str, float]] = []
 
@@ -77,7 +78,7 @@ class Records:
         self,
         user: str,
         job: tuple[str, int],
-        times: tuple[float, float],
+        times: tuple[float, float, float | None],
         demand: Mapping[str, float],
         core_seconds: Mapping[str, float | None],
     ) -> None:
@@ -86,7 +87,8 @@ class Records:
         Args:
             user: The task's user.
             job: Name of the cluster or schedd, and the job's number there.
-            times: Submission time in seconds since 1970, and run time in seconds.
+            times: Submission time in seconds since 1970, run time in seconds, and the recorded
+                start in seconds since 1970 (None: unknown).
             demand: Demand of the task by resource.
             core_seconds: The record's own statements of its core-seconds, by column, for a check.
                 None: not stated.
@@ -96,12 +98,14 @@ class Records:
         """
         if not any(demand.values()):
             raise UnusableError("asks for no resource that the trace can have")
-        if not all(-LONGEST < seconds * MICROSECONDS < LONGEST for seconds in times):
+        *required, started = times
+        if not all(-LONGEST < seconds * MICROSECONDS < LONGEST for seconds in required):
             raise UnusableError("a time is negative or beyond 285 years")
-        submitted, ran = (round(seconds * MICROSECONDS) for seconds in times)
+        submitted, ran = (round(seconds * MICROSECONDS) for seconds in required)
         if submitted < 0 or ran < 0:
             raise UnusableError("a time is negative or beyond 285 years")
         self._times.append((submitted, ran, self._job(user, *job)))
+        self._waits.append(-1 if started is None else round((started - times[0]) * MICROSECONDS))
         self._users.append(user)
         self._demands.append(demand)
         file, line = self._place
@@ -157,7 +161,14 @@ class Records:
             day = _DAY * MICROSECONDS
             submitted = times[:, 0] - times[:, 0].min() // day * day
             users = pa.array(self._users, pa.string())
-            tasks = TaskRows(submitted, times[:, 1], users, times[:, 2], demand[:, used])
+            tasks = TaskRows(
+                submitted,
+                times[:, 1],
+                users,
+                times[:, 2],
+                demand[:, used],
+                waits=np.array(self._waits, np.int64),
+            )
             builder.add(tasks, np.ones(len(times), np.bool_))
         return Conversion(
             builder.trace(),
@@ -165,6 +176,7 @@ class Records:
             _rows(self._assumed),
             tuple(self._ignored),
             tuple(_check(column, totals) for column, totals in self._checks.items()),
+            recorded_waits=builder.recorded_waits,
         )
 
     def _job(self, user: str, scope: str, number: int) -> int:

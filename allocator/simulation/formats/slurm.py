@@ -164,7 +164,13 @@ def _add(records: Records, row: Mapping[str, str], zone: ZoneInfo) -> None:
         raise UnusableError("never started")
     if "[" in row.get("JobID", ""):
         records.assume("JobID names several tasks of an array: they count as one")
-    records.add(row["User"], (row.get("Cluster", ""), job), (submitted, ran), demand, core_seconds)
+    records.add(
+        row["User"],
+        (row.get("Cluster", ""), job),
+        (submitted, ran, instant(row["Start"], zone, "start")),
+        demand,
+        core_seconds,
+    )
 
 
 def _job(row: Mapping[str, str]) -> int:

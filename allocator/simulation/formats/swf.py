@@ -107,7 +107,10 @@ def convert(path: Path) -> Conversion:
             batch.lines[requested],
         )
         demand = processors[:, np.newaxis]
-        tasks = TaskRows(submitted, runtime, batch.columns["user"], job, demand)
+        waited, unknown_wait = numbers(batch.columns["waited"])
+        waits, late = microseconds(np.where(unknown_wait, -1.0, waited))
+        waits[late] = -1
+        tasks = TaskRows(submitted, runtime, batch.columns["user"], job, demand, waits=waits)
         builder.add(tasks, whole)
         whole_jobs.append(job[whole])
         whole_lines.append(batch.lines[whole])
@@ -124,8 +127,9 @@ def convert(path: Path) -> Conversion:
         builder.trace(),
         left_out,
         assumed,
-        tuple(name.replace("_", " ") for name in _FIELDS if name not in _READ),
+        tuple(name.replace("_", " ") for name in _FIELDS if name not in (*_READ, "waited")),
         tuple(_checks(path, left_out.rows_read)),
+        recorded_waits=builder.recorded_waits,
     )
 
 
