@@ -15,12 +15,19 @@ from allocator.cluster.agents.agent import Agent
 from allocator.cluster.allocation.answer import Answer
 from allocator.cluster.allocation.bulk_allocation import BulkAllocator
 from allocator.cluster.allocation.client_index import ClientIndex, ClientMask
-from allocator.cluster.allocation.client_order import ClientOrder, CycleSorters
+from allocator.cluster.allocation.client_order import ClientOrder, CycleSorters, first_client
 from allocator.cluster.allocation.fair_share_stage import FairShareStage
-from allocator.cluster.allocation.offer_builder import OfferBuilder, OutstandingOfferLimit
+from allocator.cluster.allocation.offer_builder import (
+    OfferBuilder,
+    OutstandingOfferLimit,
+    minimum_offer,
+    reaches,
+)
 from allocator.cluster.allocation.quota_stage import QuotaStage
 from allocator.cluster.backfill.choosing import choose, fits
 from allocator.cluster.backfill.holds import BackfillHold
+from allocator.cluster.metering.metered import note_offer
+from allocator.cluster.resources import NOTHING
 from allocator.cluster.state import Cluster
 from allocator.compilation import mypyc_attr
 from allocator.contract import allocator_pb2 as contract
@@ -73,6 +80,10 @@ class Allocator:
         index = self._index
         yield from index.update_in_steps()
         limit = OutstandingOfferLimit(self._cluster, index)
+        if len(open_agents) == 1:
+            offers = self._offer_single(open_agents[0], limit, answer)
+            if offers is not None:
+                return offers
         builder = OfferBuilder(self._cluster, limit, answer)
         order = ClientOrder(self._ledger.clients, builder.sorters, index)
         quotas = self._ledger.quotas
@@ -113,6 +124,50 @@ class Allocator:
             lambda: order.clients(first_agent, known),
             lambda client, task: sorters.allocate(client, task, 1),
         )
+
+    def _offer_single(
+        self, agent: Agent, limit: OutstandingOfferLimit, answer: Answer
+    ) -> int | None:
+        """Offer a whole agent to the first client in order, in a cycle with a single agent.
+
+        A cycle after a single event is such a cycle. The stages would do the same in more steps.
+
+        Args:
+            agent: The only open agent.
+            limit: Excludes frameworks with too many outstanding offers.
+            answer: Receives the offer.
+
+        Returns:
+            The number of offers; None: nothing has changed, and the stages must decide.
+        """
+        cluster, ledger, index, free = self._cluster, self._ledger, self._index, agent.available
+        if (
+            ledger.quotas
+            or ledger.assumed_usage is not None
+            or self._holds.enabled
+            or cluster.whole_from == 1
+            or not free.ordinary
+            or not free.scalars
+        ):
+            return None
+        allowed = limit.without(self._may_use(agent, index.wanting))
+        if limit.excluded_any or allowed & ~index.unknown_demand:
+            return None
+        client = first_client(ledger.clients, index, allowed)
+        if client is None or not any(free.divisible.values()):
+            return None if allowed else 0
+        framework, rules = ledger.frameworks[client.framework], cluster.rules
+        minimum = minimum_offer(framework, client.role, rules)
+        if not framework.can_use(agent, client.role, rules) or not reaches(free, minimum):
+            return None
+        quantities, _no_repeats = ledger.allocate(agent, client, free, NOTHING)
+        ledger.clients.allocate(client, quantities)
+        cluster.demands.note_offer(client, agent.id, free)
+        offers = answer.last.offers.add(framework_id=client.framework).offers
+        offers.add(role=client.role, agent_id=agent.id, resources=free.messages(client.role))
+        if cluster.meter is not None:
+            note_offer(cluster.meter, ledger.clients, client, cluster.now_ns / 1e9)
+        return 1
 
     def _fair_shares(
         self,

@@ -186,11 +186,13 @@ class ClientIndex:
 
         The index must not be read until the generator is exhausted.
         """
-        clients, moved = self._ledger.clients, self._filters.moved
-        versions = clients.version, self._ledger.floor.version
-        exclusions = self._ledger.exclusions.take_changes()
-        if not (clients.changed or moved or exclusions or versions != self._versions):
+        ledger, moved = self._ledger, self._filters.moved
+        clients, versions = ledger.clients, (ledger.clients.version, ledger.floor.version)
+        if not (
+            clients.changed or moved or ledger.exclusions.changed or versions != self._versions
+        ):
             return
+        exclusions = ledger.exclusions.take_changes()
         changed = {**clients.changed, **moved}
         if versions != self._versions:
             changed = dict.fromkeys((*self._facts, *clients.wanting_offers))

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from allocator.cluster.agents.agent import Agent
 from allocator.cluster.allocation.client_index import ClientIndex, ClientMask, ones
@@ -198,6 +198,7 @@ MakeNode: TypeAlias = Callable[[Client, bool], ClientNode | None]
 
 The flag is true if the client's user competes below another member of the role tree."""
 
+Member = TypeVar("Member")
 _FEW = 8
 """Skipping this many clients costs as much as sorting one client."""
 
@@ -459,3 +460,50 @@ class ClientOrder:
         if not self._users.per_machine:
             return {}
         return {Client(role, name): held.scalars for name, role, held in agent.allocations()}
+
+
+def first_client(clients: Clients, index: ClientIndex, eligible: ClientMask) -> Client | None:
+    """Return the first of the eligible clients before any allocation of a cycle.
+
+    The pools are in the order in which `ClientOrder.clients` visits them.
+
+    Args:
+        clients: All clients.
+        index: The clients that want offers.
+        eligible: The clients to consider, as a mask.
+
+    Returns:
+        The client. None: no client is eligible, or `ClientOrder` must find the first one, because
+            few of a user's clients are eligible or because the order differs by agent.
+    """
+    users, all_clients = clients.users, index.wanting
+    if users.per_machine:
+        return None
+    user, has_members = users.root, True
+    if len(index.by_user) == _NAMES_OF_USER:  # the only user; its rank does not matter
+        user, has_members = clients.node(next(iter(index.bit))), False
+    while eligible not in index.client:
+        if eligible.bit_count() * _FEW < all_clients.bit_count():
+            return None
+        if not has_members:
+            return _first_of(users.clients_of(user), index.bit, eligible)
+        assert user.sub_pool is not None
+        name = _first_of(user.sub_pool, index.by_user, eligible)
+        if name is None:
+            return None
+        child = user.children.get(name, user)
+        has_members = child is not user and child.sub_pool is not None
+        all_clients = index.by_user[name if has_members else child.leaf]
+        eligible &= index.by_user[name]
+        user = child
+    return index.client[eligible]
+
+
+def _first_of(
+    members: Iterable[Member], masks: Mapping[Member, ClientMask], eligible: ClientMask
+) -> Member | None:
+    """Return the first member, in the given order, with eligible clients; None if none has any."""
+    for member in members:
+        if masks.get(member, 0) & eligible:
+            return member
+    return None

@@ -9,7 +9,7 @@ from allocator.cluster.allocation.answer import Answer
 from allocator.cluster.allocation.client_index import ClientIndex, ClientMask
 from allocator.cluster.allocation.client_order import CycleSorters
 from allocator.cluster.allocation.progressive_filling import Needs
-from allocator.cluster.frameworks.framework import Client, Framework
+from allocator.cluster.frameworks.framework import Client, Framework, OfferRules
 from allocator.cluster.frameworks.subscription import Alternatives
 from allocator.cluster.metering.metered import note_offer
 from allocator.cluster.quota import Headroom, top_level
@@ -195,10 +195,7 @@ class OfferBuilder:
         key = id(share), id(alternatives)
         known = self._reached.get(key)
         if known is None:
-            reached = not alternatives or any(
-                share.quantities.contains(minimum) for minimum in alternatives
-            )
-            known = self._reached[key] = share, alternatives, reached
+            known = self._reached[key] = share, alternatives, reaches(share, alternatives)
         return known[2]
 
     def declining(
@@ -452,9 +449,17 @@ class OfferBuilder:
 
         An offer must reach at least one of these alternatives.
         """
-        return self.framework(client).min_allocatable.get(
-            client.role, self._cluster.rules.min_allocatable
-        )
+        return minimum_offer(self.framework(client), client.role, self._cluster.rules)
+
+
+def minimum_offer(framework: Framework, role: str, rules: OfferRules) -> Alternatives:
+    """Return the alternative minimums for offers to a framework in a role (`min_allocatable`)."""
+    return framework.min_allocatable.get(role, rules.min_allocatable)
+
+
+def reaches(share: Resources, minimum: Alternatives) -> bool:
+    """Return whether a share reaches at least one alternative; true without alternatives."""
+    return not minimum or any(map(share.quantities.contains, minimum))
 
 
 def _largest_offers(

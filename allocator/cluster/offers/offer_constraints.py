@@ -82,6 +82,11 @@ class Exclusions:
         """Return the number of clients that exclude an agent."""
         return len(self._agents)
 
+    @property
+    def changed(self) -> bool:
+        """Whether pairs have changed since the last call of `take_changes`."""
+        return bool(self._changes)
+
     def take_changes(self) -> ChangedExclusions:
         """Return the changes since the last call, for `ClientIndex`, which is the only caller."""
         changes, self._changes = self._changes, ChangedExclusions()
