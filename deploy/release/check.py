@@ -122,7 +122,10 @@ def committed() -> str:
 def distributions() -> str:
     """Built twice, the distributions are the same, byte for byte, and an index would take them."""
     instant = run("git", "log", "-1", "--format=%ct").strip()
-    builds = [_built(OUT / f"build-{attempt}", instant) for attempt in ("first", "second")]
+    folders = [OUT / "build-first", OUT / "build-second"]
+    for folder in (DIST, *folders):  # of an earlier or interrupted check
+        shutil.rmtree(folder, ignore_errors=True)
+    builds = [_built(folder, instant) for folder in folders]
     first, second = ({path.name: _hash(path) for path in build.iterdir()} for build in builds)
     differing = sorted(
         name for name in first.keys() | second.keys() if first.get(name) != second.get(name)
@@ -130,7 +133,7 @@ def distributions() -> str:
     if differing:
         raise Missing(f"two builds of one commit differ: {', '.join(differing)}")
     builds[0].rename(DIST)
-    shutil.rmtree(OUT / "build-second", ignore_errors=True)
+    shutil.rmtree(builds[1])
     run(tool("twine"), "check", "--strict", *sorted(DIST.iterdir()))
     return ", ".join(f"{name} {first[name][:8]}…" for name in sorted(first))
 
