@@ -322,6 +322,7 @@ def test_another_region_is_reported_by_the_name_of_its_capability() -> None:
         ("cpus:1;memory:512", "the cluster has no memory; did you mean mem?"),
         ("cpus:1;port:1", "the cluster has no port; did you mean ports?"),
         ("cpus:1;fpga:1", "the cluster has no fpga"),
+        ("cpus:1;gpus:1", "the cluster has no gpus"),
     ],
 )
 def test_a_demanded_resource_that_no_agent_has_is_named_with_the_probable_resource(
@@ -405,6 +406,15 @@ def test_a_framework_with_a_misspelt_label_fits_though_the_label_is_named() -> N
     nowhere = cluster("cpus:4;mem:512", whitelits="s1", whitelist="s9")
     assert nowhere.engine.unreadable_labels() == {}
     assert "no agent meets" in nowhere.engine.misfits()["f1"]
+
+
+def test_frameworks_of_former_starts_come_behind_active_ones_in_an_explanation() -> None:
+    """Dead frameworks came first, and could push the live one beyond the number that is shown."""
+    master = cluster("cpus:4;mem:512", demand="cpus:1")
+    master.send(contract.DeactivateFramework(framework_id="f1"), labelled("f2", "a"))
+    fits = run_to_completion(master.engine.task_fits("a"))
+    assert [fit.framework for fit in fits] == ["f2", "f1"]
+    assert [client.framework for client in master.engine.clients("a")] == ["f2", "f1"]
 
 
 def test_resources_that_a_demand_does_not_name_are_reported_as_not_offered() -> None:

@@ -281,7 +281,7 @@ class View(SchedulerAdapter):
         return self._cluster.quarantine.changed_since(number)
 
     def task_fits(self, user: str) -> Cooperative[list[TaskFit]]:
-        """Return how the tasks of each of a user's frameworks fit the cluster.
+        """Return how the tasks of each of a user's frameworks fit the cluster, active ones first.
 
         Generator for cooperative steps. Events may be applied between two steps.
         """
@@ -293,13 +293,15 @@ class View(SchedulerAdapter):
             ):
                 fits.append(self._fit(framework))
             yield
-        return fits
+        return sorted(fits, key=lambda fit: not self._is_active(fit.framework))
 
     @override
     def clients(self, user: str | None = None) -> list[Client]:
         """Return all clients, or only the clients of one user and of the users below it.
 
-        Costs O(clients).
+        The clients of active frameworks come first, each part in order of arrival: a display that
+        shows only some clients must not end with frameworks that have been restarted since. Costs
+        O(clients).
 
         Args:
             user: The name of a user; None: all clients.
@@ -307,7 +309,9 @@ class View(SchedulerAdapter):
         clients = self._cluster.ledger.clients
         return [
             client
-            for framework in self._cluster.ledger.frameworks
+            for framework in sorted(
+                self._cluster.ledger.frameworks, key=lambda name: not self._is_active(name)
+            )
             for client in clients.of(framework)
             if user is None or user in clients.node(client).names
         ]
@@ -417,6 +421,11 @@ class View(SchedulerAdapter):
     @override
     def _users(self) -> Users:
         return self._cluster.ledger.clients.users
+
+    def _is_active(self, framework: str) -> bool:
+        """Return whether a framework is known and active, that is, connected."""
+        known = self.framework(framework)
+        return known is not None and known.active
 
     def _fit(self, framework: Framework) -> TaskFit:
         ledger = self._cluster.ledger

@@ -106,6 +106,7 @@ VOCABULARY = Vocabulary(
     passed_over="none of its frameworks can be offered anything now, so it is passed over",
     out_of_contact="no master has been connected",
     delays="Quota, constraints and declines",
+    remedy="set a quota or weights (docs/how-to/troubleshoot.md#change-holdings-for-good)",
     lasting_wait="framework gets no offers",
     page=PageWords(
         machines="agents",

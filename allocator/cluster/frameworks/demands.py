@@ -21,6 +21,8 @@ _LONGEST_TYPO = 64
 """Maximum length in characters of a resource name for which a correction is suggested."""
 _MOST_COMPARED = 32
 """Maximum number of known resource names that are compared with an unknown name."""
+_MESOS_NAMES = frozenset({"cpus", "gpus", "mem", "disk", "ports"})
+"""Names of the resources that Mesos defines."""
 MOST_DESCRIBED = 8
 """Maximum number of a framework's unknown resources that are described, over all its roles, and of
 roles whose offer constraints are described."""
@@ -208,8 +210,13 @@ class DemandFloor(Largest):
         return demand.keys() <= self._names
 
     def _correction(self, name: str) -> str:
-        """Return the known resource name that is most similar to an unknown name, or ""."""
+        """Return the known resource name that is most similar to an unknown name, or "".
+
+        A resource of Mesos that the cluster lacks is not a misspelling of another one.
+        """
         typo = name.lower()[:_LONGEST_TYPO]
+        if typo in _MESOS_NAMES.difference(self._names):
+            return ""
         letters = set(typo)
         names = heapq.nsmallest(
             _MOST_COMPARED,

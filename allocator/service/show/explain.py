@@ -96,7 +96,7 @@ def explain(
             cache.idle_since,
             starved=row.shortfall > standing.entitlement / 2,
         )
-        explanation.words.extend(_words_of_holders(row, rows, cache))
+        explanation.words.extend(_words_of_holders(row, rows, cache, vocabulary))
         explanation.words.extend(_words_of_offers(row, rows, cache))
     add_waited(explanation, cache, adapter.wording, adapter.now)
     return explanation
@@ -312,18 +312,22 @@ def _words_of_entitlement(row: UserShare) -> str:
 
 
 def _words_of_holders(
-    row: UserShare, rows: list[UserShare], cache: ExplanationFacts
+    row: UserShare, rows: list[UserShare], cache: ExplanationFacts, vocabulary: Vocabulary
 ) -> Iterator[str]:
-    """Yield a sentence about the users that hold the resource of which the user finds too little.
+    """Yield sentences about the users that hold the resource of which the user finds too little.
 
     The resource is the fullest of several candidates: the resources that clients of the user lack
     on suitable machines. If the adapter does not know these resources, the candidates are the
     resources that the user's tasks need, or that count. Outstanding offers count as held.
 
+    A second sentence names a lasting remedy if the user holds less than half of its entitlement,
+    and the largest holder more than this entitlement, both relative to their weights.
+
     Args:
         row: The user's share.
         rows: The shares of all users.
         cache: Why the user gets nothing more.
+        vocabulary: The words of the scheduler.
     """
     if all(wait.reason not in _RESOURCES_LACKING for wait in cache.reasons):
         return
@@ -353,6 +357,10 @@ def _words_of_holders(
         f"Users hold {_amount(total)} of the cluster's {_amount(total / held[name])} {name}: "
         f"{', '.join(parts)}."
     )
+    holder = next(share.standing for share in top_level if share.user == largest[0])
+    due = row.standing.entitlement / row.standing.weight
+    if row.shortfall > row.standing.entitlement / 2 and holder.share / holder.weight > due:
+        yield f"Longshare does not preempt; for a lasting change, {vocabulary.remedy}."
 
 
 def _amount(amount: float) -> str:

@@ -36,6 +36,7 @@ name = "small"
 [[users.declared]]
 name = "greedy"
 """
+DOCS = Path(__file__).parents[3] / "docs"
 HALVING = 68.9675639  # seconds; the half-life at delta 0.99 per second
 
 
@@ -277,7 +278,11 @@ def test_an_explanation_names_the_holders_of_the_scarcest_resource_that_a_task_l
             for name, info in infos.items()
         ],
     )
-    assert "Users hold 4 of the cluster's 4 gpus: vision 4." in ops.explain("small").words
+    words = ops.explain("small").words
+    assert "Users hold 4 of the cluster's 4 gpus: vision 4." in words
+    (remedy,) = (sentence for sentence in words if "Longshare does not preempt" in sentence)
+    page, _, section = remedy.partition("(docs/")[2].removesuffix(").").partition("#")
+    assert f"## {section.replace('-', ' ')}\n" in (DOCS / page).read_text().lower()
 
 
 def test_an_explanation_calls_a_role_a_role(ops: Operator) -> None:
