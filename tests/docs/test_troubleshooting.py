@@ -11,6 +11,7 @@ from allocator.cluster.engine.wording import BRIEFLY, VOCABULARY, reasons_text
 from allocator.cluster.frameworks import demands
 from allocator.cluster.frameworks.framework import Client
 from allocator.cluster.reasons import REASON_ORDER, Explanation
+from allocator.service.masters import timestamp_guard
 from allocator.service.operators import admin
 from allocator.service.show import explain
 
@@ -50,6 +51,7 @@ ANSWERS = {
     "its first offer filter ends in": wording,
     "states no demand": wording,
     "framework gets no offers": wording,
+    "a master's clock is implausible": timestamp_guard,
 }
 """Words that both the page and the named module contain."""
 
