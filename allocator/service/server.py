@@ -12,6 +12,7 @@ from allocator.cluster.settings import EngineSettings
 from allocator.files import reason
 from allocator.service.config import Config, ConfigError
 from allocator.service.listening import listening
+from allocator.service.loop.cooperative import Work
 from allocator.service.loop.loop_latency import LoopLatency
 from allocator.service.masters.session import SessionStatistics
 from allocator.service.masters.sessions import Sessions
@@ -120,8 +121,8 @@ def _engine(settings: EngineSettings, parts: SharedParts, event_log: EventLog | 
         event_log: The event log; None for no log.
     """
 
-    def notify(instant: float) -> None:
-        parts.before_change(engine, instant)
+    def notify(instant: float) -> Work[None] | None:
+        return parts.before_change(engine, instant)
 
     memory, meter = parts.memory, parts.meter
     if event_log is None:

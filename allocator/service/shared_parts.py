@@ -20,7 +20,7 @@ from allocator.service.accounting.accountant import Accountant, running_accounta
 from allocator.service.accounting.place import database_location, missing_reason
 from allocator.service.config import ConfigError, SharedConfig, StoreSection
 from allocator.service.connections import Connections
-from allocator.service.loop.cooperative import BACKGROUND_REST, running_repeatedly
+from allocator.service.loop.cooperative import BACKGROUND_REST, Work, running_repeatedly
 from allocator.service.loop.engine_lock import EngineLock
 from allocator.service.loop.loop_latency import LoopLatency
 from allocator.service.operators.admin import Admin
@@ -84,18 +84,23 @@ class SharedParts:
     accountant: Accountant | None = None
     store_writer: StoreWriter | None = None
 
-    def before_change(self, adapter: SchedulerAdapter, instant: float) -> None:
+    def before_change(self, adapter: SchedulerAdapter, instant: float) -> Work[None] | None:
         """Take samples and follow shadow policies; the adapter calls this before each change.
 
         Args:
             adapter: The adapter, before the change.
             instant: Time of the change, in seconds since the epoch of the scheduler's clock.
+
+        Returns:
+            Steps that must end before the change; None if no sample is due.
         """
-        self.history.sample_until(adapter, instant)
-        if self.recorder is not None:
-            self.recorder.sample_until(adapter, instant)
         if self.shadows.followers:
             self.shadows.before_change(adapter, instant)
+        history = self.history.sampling(adapter, instant)
+        rows = None if self.recorder is None else self.recorder.sampling(adapter, instant)
+        if history is None or rows is None:
+            return rows if history is None else history
+        return _in_turn(history, rows)
 
     async def keep(
         self, stack: AsyncExitStack, adapter: SchedulerAdapter, contact: SchedulerContact
@@ -255,6 +260,11 @@ async def _lock_accounts(accountant: Accountant, accounts: str) -> None:
     except StoreInUse as error:
         advice = "stop it, or choose another path"
         raise ConfigError(f"accounting.database: {error}; {advice}") from error
+
+
+def _in_turn(first: Work[None], second: Work[None]) -> Work[None]:
+    yield from first
+    yield from second
 
 
 def _database(accounts: str) -> "Database":

@@ -80,7 +80,8 @@ class Engine(View):
         settings: The operator's settings.
         memory: State that an earlier engine handed over, mainly the users' commitments.
         before_change: Called with the time of each event, in seconds since the Unix epoch, before
-            the event is applied. The callback must not change the engine.
+            the event is applied. The callback must not change the engine. It may return cooperative
+            steps, which end before the event is applied.
         meter: Records users' allocations and commitments for accounting, from the first snapshot
             on. If users are not roles, allocations of roles are recorded, too. The meter affects no
             decision.
@@ -91,7 +92,7 @@ class Engine(View):
         settings: EngineSettings,
         *,
         memory: Memory | None = None,
-        before_change: Callable[[float], None] | None = None,
+        before_change: Callable[[float], Cooperative[None] | None] | None = None,
         meter: Meter | None = None,
     ) -> None:
         since_ns = (
@@ -177,7 +178,9 @@ class Engine(View):
             raise InvalidEvent("the snapshot's time is before 1970; check the master's clock")
         cluster = yield from self._build_cluster(options, snapshot, memory)
         if self._before_change is not None:
-            self._before_change(snapshot.time_ns / _NANOSECONDS)
+            work = self._before_change(snapshot.time_ns / _NANOSECONDS)
+            if work is not None:
+                yield from work
         known = yield from self._handover.known(self._users, self.statistics)
         if memory is not None and memory.time > known.time:
             known = memory
@@ -400,7 +403,9 @@ class Engine(View):
             if users.clock.unrated:
                 yield from users.clock.rate_in_steps(now)
             if self._before_change is not None:
-                self._before_change(now)
+                work = self._before_change(now)
+                if work is not None:
+                    yield from work
             users.advance(now)
             steps = change()
             if steps is not None:

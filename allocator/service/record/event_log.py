@@ -128,7 +128,7 @@ class LoggedEngine(Engine):
         event_log: EventLog,
         *,
         memory: Memory | None = None,
-        before_change: Callable[[float], None] | None = None,
+        before_change: Callable[[float], Cooperative[None] | None] | None = None,
         meter: Meter | None = None,
     ) -> None:
         super().__init__(settings, memory=memory, before_change=before_change, meter=meter)

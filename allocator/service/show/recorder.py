@@ -15,6 +15,7 @@ from typing import IO
 
 import structlog
 
+from allocator.cooperative import run_to_completion
 from allocator.fairness.quantities import Quantities
 from allocator.fairness.standing import PoolSnapshot, Standing
 from allocator.files import csv_cell, empty, open_for_writing
@@ -86,9 +87,15 @@ class Recorder:
         self._remaining_rows, self._sampled = MOST_ROWS, False
 
     def sample_until(self, adapter: SchedulerAdapter, instant: float) -> None:
-        """Take all samples that are due before a change of the adapter; called just before it.
+        """Take all samples that are due before a change of the adapter; called just before it."""
+        work = self.sampling(adapter, instant)
+        if work is not None:
+            run_to_completion(work)
 
-        The state is copied at once. The rows are written in the background, at the latest before
+    def sampling(self, adapter: SchedulerAdapter, instant: float) -> Work[None] | None:
+        """Return the steps that take the samples due before a change; None if none is due.
+
+        The steps copy the state. The rows are written in the background, at the latest before
         the next sample. One message writes at most `MOST_ROWS` rows, but always at least one
         sample. If the disk is full, the recording ends with a logged error, and allocation
         continues.
@@ -98,10 +105,10 @@ class Recorder:
             instant: Time of the change, in seconds since the epoch.
         """
         if self._failed:
-            return
+            return None
         due = math.floor(instant / self._every)
         if due + 1 == self._next:
-            return
+            return None
         if self._next is None or due < self._next - 1:
             self._next = due + 1  # the first event, or the clock of another master
         first = max(self._next, due + 1 - self._remaining_samples(adapter))
@@ -114,7 +121,12 @@ class Recorder:
             self._remaining_rows -= (due + 1 - first) * _rows_of(adapter)
             self._sampled = True
             instants = [index * self._every for index in range(first, due + 1)]
-            self.backlog.put(self._write(adapter.pool.still(), instants))
+            return self._copy(adapter, instants)
+        return None
+
+    def _copy(self, adapter: SchedulerAdapter, instants: list[float]) -> Work[None]:
+        snapshot = yield from adapter.pool.still_in_steps()
+        self.backlog.put(self._write(snapshot, instants))
 
     def flush(self) -> None:
         """Pass buffered rows to the operating system."""

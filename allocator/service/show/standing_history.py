@@ -3,6 +3,7 @@
 from collections import deque
 from dataclasses import dataclass
 
+from allocator.cooperative import run_to_completion
 from allocator.fairness.standing import PoolSnapshot
 from allocator.service.loop.cooperative import PendingWork, Work
 from allocator.users.adapter import SchedulerAdapter
@@ -58,7 +59,13 @@ class StandingHistory:
         return [*(sample for sample in self._kept if sample.time < since), *self._recent]
 
     def sample_until(self, adapter: SchedulerAdapter, instant: float) -> None:
-        """Take a sample if one is due; called just before each change of the adapter.
+        """Take a sample if one is due; called just before each change of the adapter."""
+        work = self.sampling(adapter, instant)
+        if work is not None:
+            run_to_completion(work)
+
+    def sampling(self, adapter: SchedulerAdapter, instant: float) -> Work[None] | None:
+        """Return the steps that take a sample before a change; None if no sample is due.
 
         Without machines no sample is taken.
 
@@ -68,13 +75,17 @@ class StandingHistory:
         """
         behind = instant < self._next - 2 * EVERY
         if (instant < self._next and not behind) or not adapter.pool.capacity:
-            return
+            return None
         if behind:
             self.backlog.finish()
             self._kept.clear()  # the clock of another master, which is behind
             self._recent.clear()
         self._next = instant + EVERY
-        self.backlog.put(self._sample(adapter.pool.still(), instant))
+        return self._copy(adapter, instant)
+
+    def _copy(self, adapter: SchedulerAdapter, instant: float) -> Work[None]:
+        snapshot = yield from adapter.pool.still_in_steps()
+        self.backlog.put(self._sample(snapshot, instant))
 
     def _sample(self, snapshot: PoolSnapshot[str], instant: float) -> Work[None]:
         standings = []

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import structlog
 
 from allocator.service.loop import gc_tuning
+from allocator.service.loop.cooperative import run_in_slices
 from allocator.service.shared_parts import SharedParts
 from allocator.service.slurm.config import SlurmConfig
 from allocator.service.slurm.starts import StartTrail
@@ -183,7 +184,9 @@ class SlurmFollower:
         """Run a change of the state while nobody else reads it, and show the result."""
         parts, adapter = self._parts, self.adapter
         async with parts.engine_lock:
-            parts.before_change(adapter, time.time())
+            work = parts.before_change(adapter, time.time())
+            if work is not None:
+                await run_in_slices(work, rest=0.0)
             if parts.recorder is not None:
                 parts.recorder.allow()
             if parts.shadows.followers:

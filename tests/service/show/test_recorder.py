@@ -2,18 +2,22 @@
 
 import csv
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from prometheus_client import CollectorRegistry
 
 from allocator.cluster.engine import Engine
+from allocator.cluster.input.limits import Limits
 from allocator.cluster.settings import EngineSettings
 from allocator.contract import allocator_pb2 as contract
+from allocator.cooperative import Cooperative
 from allocator.fairness import policies
 from allocator.service.show.metric_definitions import register
 from allocator.service.show.metrics import RECORDER
 from allocator.service.show.recorder import COLUMNS, MOST_ROWS, Recorder
+from allocator.service.show.standing_history import StandingHistory
 from allocator.users.settings import DeclaredUser
 from tests.cluster.master_side import SECOND, START_NS, agent_call, framework_info, resources
 
@@ -272,3 +276,27 @@ def test_a_link_at_the_recording_path_is_refused_at_the_start(
     with pytest.raises(OSError, match="link"):
         Recorder(path, 1.0)
     assert foreign_file.read_bytes() == b"of another program"
+
+
+def test_the_state_of_many_users_is_copied_in_steps(tmp_path: Path) -> None:
+    def steps(users: int) -> int:
+        recorder, past = Recorder(tmp_path / f"{users}.csv", 1.0), StandingHistory()
+
+        def sample(at: float) -> Cooperative[None]:
+            for work in (recorder.sampling(engine, at), past.sampling(engine, at)):
+                if work is not None:
+                    yield from work
+
+        settings = replace(SETTINGS, limits=Limits(roles=users))
+        engine = Engine(settings, before_change=sample)
+        drive(engine)
+        info = framework_info("f2", *(f"r{number}" for number in range(users)))
+        added = contract.AddFramework(framework_id="f2", info=info)
+        event = contract.Event(sequence=1, time_ns=START_NS, add_framework=added)
+        engine.apply(contract.Events(events=[event]))
+        [tick] = ticks(1, [20.0])
+        number = sum(1 for _ in engine.apply_in_steps(contract.Events(events=[tick])))
+        recorder.close()
+        return number
+
+    assert steps(2400) >= steps(40) + 2 * 2400 // 200
