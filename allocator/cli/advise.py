@@ -1,8 +1,7 @@
 """`longshare advise`: finds the half-life of SDRF that serves a workload best."""
 
 import json
-from dataclasses import asdict
-from functools import partial
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 import typer
@@ -14,6 +13,10 @@ from allocator.cli.simulate import capacity_of, compiled
 
 if TYPE_CHECKING:
     from allocator.simulation.advice import Advice, Trial
+    from allocator.simulation.outcome import Outcome
+    from allocator.simulation.setting import Setting
+    from allocator.simulation.studies.comparisons import RecordCheck
+    from allocator.simulation.trace import Trace
 
 _TRIALS = (12, 6)
 _FLAT = 4.0
@@ -26,7 +29,7 @@ def advise(
     *,
     load: options.Load = None,
     capacity: options.Capacity = None,
-    blocking: options.BlockingRule = options.Blocking.HEAD_OF_LINE,
+    blocking: options.BlockingRules = None,
     users: options.CountingRule = options.CountedUsers.KNOWN,
     weights: options.Weights = None,
     owes: options.Commitments = None,
@@ -38,6 +41,9 @@ def advise(
     length. Half-lives around the best one are denser. The criterion is the mean of users' mean
     waits; see docs/how-to/choose-a-half-life.md.
 
+    Without --blocking, the best half-life is also simulated with skip. If the trace has recorded
+    waits, they are compared with those under DRF, as a check of the model.
+
     Exit codes: 0, done; 1, no half-life can change anything; 2, the trace or the setting cannot be
     used.
 
@@ -45,15 +51,26 @@ def advise(
     """
     from allocator import provenance
     from allocator.cli.progress import bar
+    from allocator.cli.simulated import show_records
     from allocator.simulation import advice, fastest, store
     from allocator.simulation.setting import Setting
+    from allocator.simulation.studies.comparisons import check_record
+
+    records: dict[str, RecordCheck | None] = {}  # of DRF, by rule for tasks that do not fit
+
+    def simulate(simulated: "Trace", setting: "Setting") -> "Outcome":
+        outcome = fastest.simulate(simulated, setting, events=False)
+        if setting.policy == "drf":
+            records[setting.blocking] = check_record(outcome, recorded)
+        return outcome
 
     try:
         content, seed = store.read(trace), store.seed_of(trace)
+        recorded = store.recorded_waits(trace)
         setting = Setting(
             policy="drf",
             capacity=capacity_of(content, load, capacity),
-            blocking=blocking.value,
+            blocking=(blocking or options.Blocking.HEAD_OF_LINE).value,
             users=users.value,
             weights=by_user(weights, "--weight"),
             owes=by_user(owes, "--owes"),
@@ -72,10 +89,17 @@ def advise(
             result = advice.advise(
                 content,
                 setting,
-                partial(fastest.simulate, events=False),
+                simulate,
                 coarse=coarse,
                 fine=fine,
                 on_trial=on_trial,
+            )
+            skipping = (
+                None
+                if blocking
+                else advice.trial(
+                    content, replace(setting, blocking="skip"), simulate, result.best.half_life_s
+                )
             )
     except advice.AdviceError as error:
         fail(1, str(error))
@@ -90,10 +114,47 @@ def advise(
             "helps": result.helps,
             "decided": result.decided,
             **asdict(result),
+            "skip": None if skipping is None else asdict(skipping),
+            "record": {
+                rule: None if check is None else asdict(check) for rule, check in records.items()
+            },
         }
         typer.echo(json.dumps(answer, indent=2))
     else:
         _show(result)
+        if skipping is not None:
+            _show_skipping(result.best, skipping)
+        show_records({rule: {"drf": check} for rule, check in records.items()})
+
+
+def _show_skipping(best: "Trial", skipping: "Trial") -> None:
+    """Print what the best half-life does under the rule skip, and which rule to report.
+
+    Args:
+        best: The best trial under head-of-line.
+        skipping: The trial with the same half-life under skip.
+    """
+    from allocator.cli.simulated import RULES
+    from allocator.cli.tables import console
+
+    out = console()
+    out.print(
+        "These figures are with --blocking head-of-line. With --blocking skip, and the same "
+        f"half-life, users wait less by {skipping.reduction:+.1%} (90 % interval "
+        f"{skipping.low:+.1%} to {skipping.high:+.1%}).",
+        highlight=False,
+    )
+    if _verdict(best) != _verdict(skipping):
+        out.print(
+            f"So the rules disagree. {RULES}",
+            highlight=False,
+        )
+    out.print("To find the best half-life with skip, add --blocking skip.", highlight=False)
+
+
+def _verdict(trial: "Trial") -> int:
+    """Return 1 if users certainly wait less than under DRF, -1 if longer, and 0 if undecided."""
+    return int(trial.low > 0.0) - int(trial.high < 0.0)
 
 
 def _show(result: "Advice") -> None:
@@ -125,20 +186,11 @@ def _show(result: "Advice") -> None:
     best = result.best
     half_life = f'half_life = "{_setting(best.half_life_s)}"'
     light = None if best.light_low is None else f"{best.light_low:+.1%} to {best.light_high:+.1%}"
-    if not result.helps:
-        out.print("No half-life is better than DRF here; choose the policy drf.", highlight=False)
-        if light is not None:
-            out.print(
-                f"With {half_life}, light users wait less by {light} (90 % interval, from random "
-                "draws of these users).",
-                highlight=False,
-            )
-        _advise_for_light_users(best)
-        return
     heading = "Best" if result.decided else "Shortest mean wait"
     out.print(
         f"{heading}: {half_life} (δ of the SDRF paper: 1 − {1 - best.delta:.2g} per second): "
-        f"users wait {best.reduction:.1%} less than under DRF.",
+        f"users wait {abs(best.reduction):.1%} {'less' if result.helps else 'longer'} than under "
+        "DRF.",
         highlight=False,
     )
     and_light = "" if light is None else f", and light users by {light}"
@@ -150,7 +202,9 @@ def _show(result: "Advice") -> None:
     if not result.decided:
         out.print(
             "This trace does not show whether memory helps. Keep the present policy, or convert "
-            "a longer history.",
+            "a longer history."
+            if result.helps
+            else "No half-life is better than DRF here: choose the policy drf.",
             highlight=False,
         )
         _advise_for_light_users(best)

@@ -2,7 +2,8 @@
 
 import json
 import math
-from dataclasses import asdict
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,18 +11,53 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from allocator.cli import options
-from allocator.cli.connection import fail_study, keep
+from allocator.cli.connection import FIGURES, fail_study, keep
 from allocator.cli.parameters import by_user, load_policy_files, parse
 from allocator.cli.simulate import capacity_of, compiled
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from rich.table import Table
 
+    from allocator.simulation.setting import Setting
     from allocator.simulation.studies.compared import ComparisonRow, PeriodComparison
+    from allocator.simulation.studies.comparisons import RecordCheck
     from allocator.simulation.studies.measures import Floats, UserMeasures
+    from allocator.simulation.trace import Trace
 
 _BLOCKED = 0.8
 """Used fraction of the fullest resource, while tasks wait, below which large tasks block."""
+_HALF_LIVES = 3.0
+"""Least length of a period in half-lives; after three, an eighth of a commitment remains."""
+
+
+@dataclass(frozen=True)
+class _Results:
+    """Results of all policies under one rule for tasks that do not fit; mappings by policy.
+
+    Args:
+        rows: A row for each policy; the first row is of the baseline.
+        by_period: Comparisons by period; empty without --periods.
+        users: Users' results.
+        sums: Users' waits by period; empty without --periods.
+        used: Utilization of each resource.
+        used_while_waiting: The same, while tasks wait.
+        records: Simulated and recorded waits; None if the trace has no record.
+        never_started: Number of tasks that fit on no machine.
+    """
+
+    rows: "list[ComparisonRow]"
+    by_period: "dict[str, PeriodComparison]"
+    users: "dict[str, UserMeasures]"
+    sums: "dict[str, tuple[Floats, Floats]]"
+    used: "dict[str, Mapping[str, float | None]]"
+    used_while_waiting: "dict[str, Mapping[str, float | None]]"
+    records: "dict[str, RecordCheck | None]"
+    never_started: int
+
+    def verdict(self, policy: str) -> str | None:
+        """Return the verdict on a policy by all its intervals; None for the baseline."""
+        row = next(row for row in self.rows if row.policy == policy)
+        return None if row is self.rows[0] else row.verdict(self.by_period.get(policy))
 
 
 def compare(
@@ -38,7 +74,7 @@ def compare(
     policy_files: options.PolicyFiles = None,
     load: options.Load = None,
     capacity: options.Capacity = None,
-    blocking: options.BlockingRule = options.Blocking.HEAD_OF_LINE,
+    blocking: options.BlockingRules = None,
     users: options.CountingRule = options.CountedUsers.KNOWN,
     per: options.Per = options.SharingUnit.USER,
     weights: options.Weights = None,
@@ -77,6 +113,9 @@ def compare(
     The table counts the users that wait less or longer; --by-user names them. The mean of users'
     completion ratios is the column completed.
 
+    Without --blocking, the last table has the results with skip, too. If the trace has recorded
+    waits, they are compared with the simulated waits, as a check of the model.
+
     Exit codes: 0, done; 2, the trace, a policy or the setting cannot be used.
 
     Example: longshare compare month.parquet --policies drf,sdrf:half_life=1d --load 0.5
@@ -84,20 +123,19 @@ def compare(
     from allocator import provenance
     from allocator.cli.progress import bar
     from allocator.cli.simulated import print_never_started
-    from allocator.simulation import fastest, store
+    from allocator.simulation import store
     from allocator.simulation.setting import Setting
-    from allocator.simulation.studies import compared, measures
-    from allocator.simulation.summary import utilization, utilization_while_waiting
+    from allocator.simulation.studies.compared import USER_COLUMNS
 
     load_policy_files(policy_files)
     file = out or Path("compare.png")
     file = file if file.suffix else file.with_suffix(".png")
-    keep("--out", file, (trace, *(policy_files or ())))
-    keep("--by-user", by_user_file, (trace, file, *(policy_files or ())))
-    summaries, used, used_while_waiting, sums = {}, {}, {}, {}
-    never_started = 0
+    keep("--out", file, (trace, *(policy_files or ())), FIGURES)
+    header = ",".join(USER_COLUMNS[:4]).encode()
+    keep("--by-user", by_user_file, (trace, file, *(policy_files or ())), (header,))
     try:
         content, seed = store.read(trace), store.seed_of(trace)
+        recorded = store.recorded_waits(trace)
         pool = capacity_of(content, load, capacity)
         settings = {}
         for name in _named(policies):
@@ -106,7 +144,7 @@ def compare(
                 policy=policy,
                 parameters=parse(parameters),
                 capacity=pool,
-                blocking=blocking.value,
+                blocking=(blocking or options.Blocking.HEAD_OF_LINE).value,
                 users=users.value,
                 per=per.value,
                 weights=by_user(weights, "--weight"),
@@ -114,75 +152,128 @@ def compare(
             )
             settings[name].check(content)
         compiled()
-        with bar("simulating", len(settings), "policies") as report:
-            for number, (name, setting) in enumerate(settings.items(), 1):
-                outcome = fastest.simulate(content, setting, events=False)
-                outcome.require_starts()
-                never_started = outcome.never_started
-                summaries[name] = measures.of_users(outcome)
-                used[name] = utilization(outcome, setting)
-                used_while_waiting[name] = utilization_while_waiting(outcome, setting)
-                if periods is not None and len(content):
-                    sums[name] = compared.user_sums_by_period(outcome, periods)
-                report(number)
-        _write(summaries, sums, trace.stem, file, by_user_file)
+        rules = 1 if blocking else 2
+        with bar("simulating", rules * len(settings), "runs") as report:
+            result = _simulated(content, settings, periods, recorded, report)
+            skipping = (
+                None
+                if blocking
+                else _simulated(
+                    content,
+                    {name: replace(setting, blocking="skip") for name, setting in settings.items()},
+                    periods,
+                    recorded,
+                    lambda number: report(len(settings) + number),
+                )
+            )
+        _write(result, trace.stem, file, by_user_file)
     except (OSError, ValueError) as error:
         fail_study(error, as_json=as_json)
-    rows = compared.rows(summaries)
-    waits = {name: compared.waits_by_period(*by_user) for name, by_user in sums.items()}
-    by_period = compared.by_period(content, waits)
     if as_json:
         answer = {
             "longshare": provenance(),
             "trace": str(trace),
             "seed": seed,
             "figure": str(file),
-            "never_started": never_started,
+            "never_started": result.never_started,
             "policies": [
-                asdict(row)
-                | {"verdict": None if row is rows[0] else row.verdict(by_period.get(row.policy))}
-                | _periods_as_json(by_period.get(row.policy))
-                | {
-                    "setting": asdict(settings[row.policy]) | {"load": load},
-                    "utilization": used[row.policy],
-                    "utilization_while_waiting": used_while_waiting[row.policy],
-                }
-                for row in rows
+                _policy_as_json(result, row.policy)
+                | {"setting": asdict(settings[row.policy]) | {"load": load}}
+                | ({"skip": _policy_as_json(skipping, row.policy)} if skipping else {})
+                for row in result.rows
             ],
         }
         typer.echo(json.dumps(answer, indent=2))
     else:
-        _show(rows, {name: _fullest(fractions)[1] for name, fractions in used.items()}, by_period)
-        if blocking == options.Blocking.HEAD_OF_LINE:
-            _warn_of_blocking(used_while_waiting)
-        print_never_started(never_started)
+        _show(result, skipping, settings)
+        if settings[result.rows[0].policy].blocking == options.Blocking.HEAD_OF_LINE:
+            _warn_of_blocking(result.used_while_waiting, compared_with_skip=skipping is not None)
+        print_never_started(result.never_started)
         typer.echo("\n".join(str(path) for path in (file, by_user_file) if path is not None))
 
 
-def _write(
-    summaries: "Mapping[str, UserMeasures]",
-    sums: "Mapping[str, tuple[Floats, Floats]]",
-    title: str,
-    figure_file: Path,
-    by_user_file: Path | None,
-) -> None:
+def _simulated(
+    trace: "Trace",
+    settings: "Mapping[str, Setting]",
+    periods: int | None,
+    recorded: "Floats | None",
+    report: Callable[[int], None],
+) -> _Results:
+    """Simulate a trace under each policy, and compare the policies with the first one.
+
+    Args:
+        trace: The trace.
+        settings: Settings by policy.
+        periods: Number of periods; None: none.
+        recorded: Each task's recorded wait in seconds; None: there is no record.
+        report: Callback for progress, which receives the number of simulated policies.
+
+    Raises:
+        ValueError: No task fits.
+    """
+    from allocator.simulation import fastest
+    from allocator.simulation.studies import compared, measures
+    from allocator.simulation.studies.comparisons import check_record
+    from allocator.simulation.summary import utilization, utilization_while_waiting
+
+    users, used, used_while_waiting, sums, records = {}, {}, {}, {}, {}
+    never_started = 0
+    for number, (name, setting) in enumerate(settings.items(), 1):
+        outcome = fastest.simulate(trace, setting, events=False)
+        outcome.require_starts()
+        never_started = outcome.never_started
+        users[name] = measures.of_users(outcome)
+        used[name] = utilization(outcome, setting)
+        used_while_waiting[name] = utilization_while_waiting(outcome, setting)
+        records[name] = check_record(outcome, recorded)
+        if periods is not None and len(trace):
+            sums[name] = compared.user_sums_by_period(outcome, periods)
+        report(number)
+    waits = {name: compared.waits_by_period(*by_user) for name, by_user in sums.items()}
+    return _Results(
+        compared.rows(users),
+        compared.by_period(trace, waits),
+        users,
+        sums,
+        used,
+        used_while_waiting,
+        records,
+        never_started,
+    )
+
+
+def _policy_as_json(result: _Results, policy: str) -> "dict[str, Any]":
+    row = next(row for row in result.rows if row.policy == policy)
+    record = result.records[policy]
+    return (
+        asdict(row)
+        | {"verdict": result.verdict(policy)}
+        | _periods_as_json(result.by_period.get(policy))
+        | {
+            "record": None if record is None else asdict(record),
+            "utilization": result.used[policy],
+            "utilization_while_waiting": result.used_while_waiting[policy],
+        }
+    )
+
+
+def _write(result: _Results, title: str, figure_file: Path, by_user_file: Path | None) -> None:
     """Draw the figure, and write the CSV of users if its file is given.
 
     Args:
-        summaries: Users' results under each policy.
-        sums: Users' waits by period, under each policy; empty without --periods.
+        result: The results to draw and write.
         title: Name of the trace.
         figure_file: The figure.
         by_user_file: The CSV.
     """
     from allocator.simulation.studies import compared
 
-    figure = compared.figure_of(summaries, f"{title}: {len(summaries)} policies")
+    figure = compared.figure_of(result.users, f"{title}: {len(result.users)} policies")
     figure_file.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(figure_file, dpi=150)
     if by_user_file is not None:
         by_user_file.parent.mkdir(parents=True, exist_ok=True)
-        compared.write_users(summaries, sums, by_user_file)
+        compared.write_users(result.users, result.sums, by_user_file)
 
 
 def _periods_as_json(comparison: "PeriodComparison | None") -> "dict[str, Any]":
@@ -227,8 +318,15 @@ def _fullest(fractions: "Mapping[str, float | None]") -> tuple[str, float]:
     )
 
 
-def _warn_of_blocking(used_while_waiting: "Mapping[str, Mapping[str, float | None]]") -> None:
-    """Say under which policy tasks wait while much is free, because the first task does not fit."""
+def _warn_of_blocking(
+    used_while_waiting: "Mapping[str, Mapping[str, float | None]]", *, compared_with_skip: bool
+) -> None:
+    """Say under which policy tasks wait while much is free, because the first task does not fit.
+
+    Args:
+        used_while_waiting: Utilization of each resource while tasks wait, by policy.
+        compared_with_skip: Whether the output has the results with `--blocking skip`.
+    """
     from allocator.contract.printable import printable
 
     fullest = {name: _fullest(fractions) for name, fractions in used_while_waiting.items()}
@@ -237,8 +335,8 @@ def _warn_of_blocking(used_while_waiting: "Mapping[str, Mapping[str, float | Non
     if resource and used < _BLOCKED:
         typer.echo(
             f"Large tasks block the pool: while tasks wait under {printable(policy)}, only "
-            f"{used:.0%} of {printable(resource)}, the fullest resource, is used. Also compare "
-            "with --blocking skip.",
+            f"{used:.0%} of {printable(resource)}, the fullest resource, is used."
+            f"{'' if compared_with_skip else ' Also compare with --blocking skip.'}",
             err=True,
         )
 
@@ -248,11 +346,14 @@ def _interval(low: float | None, high: float | None) -> str:
     return "" if low is None or high is None else f"\n[{100 * low:.1f}, {100 * high:.1f}]"
 
 
-def _show_periods(by_period: "Mapping[str, PeriodComparison]") -> None:
+def _show_periods(
+    by_period: "Mapping[str, PeriodComparison]", settings: "Mapping[str, Setting]"
+) -> None:
     """Print the reduction of the mean wait in each period, and over all periods.
 
     Args:
         by_period: Comparisons with the first policy, by policy.
+        settings: Settings by policy.
     """
     from rich.table import Table
 
@@ -290,58 +391,135 @@ def _show_periods(by_period: "Mapping[str, PeriodComparison]") -> None:
     )
     console().print(table)
     waits = [wait for comparison in by_period.values() for wait in comparison.waits]
-    if max(filter(math.isfinite, waits), default=0.0) > second - first:
+    longest_wait = max(filter(math.isfinite, waits), default=0.0)
+    time_constants = [
+        getattr(setting.new_policy(), "tau", None) or 0.0 for setting in settings.values()
+    ]
+    half_life = math.log(2.0) * max(filter(math.isfinite, time_constants), default=0.0)
+    least = max(longest_wait, _HALF_LIVES * half_life)
+    if least > second - first:
+        cause = (
+            "Some waits are longer than a period"
+            if longest_wait > second - first
+            else f"A period is shorter than {_HALF_LIVES:.0f} half-lives"
+        )
+        whole = int((baseline.ends[-1] - first) // least)
+        remedy = f"take at most {whole}" if whole >= 2 else "convert a longer history"
         console().print(
-            "Some waits are longer than a period, so the periods depend on each other, and their "
-            "interval is too narrow: take fewer periods."
+            f"{cause}, so the periods depend on each other, and their interval is too narrow: "
+            f"{remedy}."
         )
 
 
-def _show_verdicts(
-    rows: "list[ComparisonRow]", by_period: "Mapping[str, PeriodComparison]"
+def _show_certainty(
+    result: _Results, skipping: _Results | None, settings: "Mapping[str, Setting]"
 ) -> None:
-    """Print for each policy whether its users certainly wait less, and what to do if undecided.
+    """Print a table of all intervals, a verdict on each policy, and what to do.
 
     Args:
-        rows: The rows of the table; the first row is of the baseline.
-        by_period: Comparisons by policy; empty without --periods.
+        result: Results under the rule that the user chose, or under head-of-line.
+        skipping: Results under skip if the user chose no rule.
+        settings: Settings by policy.
     """
+    from allocator.cli.simulated import RULES, show_records
     from allocator.cli.tables import console
-    from allocator.contract.printable import printable
 
-    baseline, *alternatives = rows
-    interval = "both intervals are" if by_period else "the interval is"
-    verdicts = {row.policy: row.verdict(by_period.get(row.policy)) for row in alternatives}
-    lines = []
-    for policy, verdict in verdicts.items():
-        change = {
-            "less": f"users wait less than under {baseline.policy}, because {interval} above 0",
-            "longer": f"users wait longer than under {baseline.policy}, because {interval} below 0",
-            "undecided": f"undecided, because {'an' if by_period else 'the'} interval contains 0 "
-            "or is unknown",
-        }[verdict]
-        lines.append(f"{printable(policy)}: {printable(change)}.")
-    if "undecided" in verdicts.values():
+    rule = settings[result.rows[0].policy].blocking
+    by_rule = {rule: result} | ({} if skipping is None else {"skip": skipping})
+    out = console()
+    out.print("\nHow sure is this?", highlight=False)
+    out.print(_table_of_intervals(by_rule))
+    lines = _verdicts(by_rule)
+    if skipping is not None:
+        lines.append(RULES)
+    if any(" undecided" in line for line in lines):
         lines.append(
             "If undecided, keep your policy, or compare a longer history. If light users matter "
             "most, look at their interval."
         )
-    if not by_period:
+    if not result.by_period:
         lines.append("An interval covers other users, but no other months: add --periods N.")
-    console().print("\n".join(("", *lines)), highlight=False)
+    out.print("\n".join(lines), highlight=False)
+    show_records({name: results.records for name, results in by_rule.items()})
 
 
-def _show(
-    rows: "list[ComparisonRow]",
-    used: "Mapping[str, float]",
-    by_period: "Mapping[str, PeriodComparison]",
-) -> None:
-    """Print the comparison: a table, a table of periods, and a verdict on each policy.
+def _table_of_intervals(by_rule: Mapping[str, _Results]) -> "Table":
+    """Return a table with a row for each policy, rule, and kind of interval.
 
     Args:
-        rows: A row for each policy; the first row is of the baseline.
-        used: Utilization of the fullest resource, by policy.
-        by_period: Comparisons by policy; empty without --periods.
+        by_rule: Results by rule for tasks that do not fit.
+    """
+    from rich.table import Table
+
+    from allocator.contract.printable import printable
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    table.add_column("policy", overflow="fold")
+    table.add_column("--blocking")
+    table.add_column("would these agree?")
+    for heading in ("less by", "90 % interval"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for row in next(iter(by_rule.values())).rows[1:]:
+        for rule, results in by_rule.items():
+            same = next(other for other in results.rows if other.policy == row.policy)
+            checks = [("other users", same.reduction, same.reduction_low, same.reduction_high)]
+            if comparison := results.by_period.get(row.policy):
+                overall = comparison.overall
+                ends = _finite(overall.low), _finite(overall.high)
+                checks.append(("other periods", overall.mean, *ends))
+            for check, mean, low, high in checks:
+                table.add_row(
+                    printable(row.policy),
+                    rule,
+                    check,
+                    f"{mean:+.1%}" if math.isfinite(mean) else "-",
+                    "unknown" if low is None or high is None else f"{low:+.1%} to {high:+.1%}",
+                )
+    return table
+
+
+def _verdicts(by_rule: Mapping[str, _Results]) -> list[str]:
+    """Return a sentence about each policy but the first: whether its users wait less, and why.
+
+    Args:
+        by_rule: Results by rule for tasks that do not fit.
+    """
+    from allocator.contract.printable import printable
+
+    result = next(iter(by_rule.values()))
+    baseline, *alternatives = (row.policy for row in result.rows)
+    several = len(by_rule) > 1 or bool(result.by_period)
+    intervals = "all its intervals are" if several else "its interval is"
+    sentences = {
+        "less": f"users wait less than under {baseline}",
+        "longer": f"users wait longer than under {baseline}",
+        "undecided": "undecided",
+    }
+    reasons = {
+        "less": f"{intervals} above 0",
+        "longer": f"{intervals} below 0",
+        "undecided": f"{'an' if several else 'its'} interval contains 0 or is unknown",
+    }
+    lines = []
+    for policy in alternatives:
+        verdicts = {rule: results.verdict(policy) or "" for rule, results in by_rule.items()}
+        first, *others = verdicts.values()
+        if set(others) <= {first}:
+            line = f"{policy}: {sentences[first]}, because {reasons[first]}."
+        else:
+            parts = (f"with {rule}, {sentences[verdict]}" for rule, verdict in verdicts.items())
+            line = f"{policy}: the rules disagree: {'; '.join(parts)}."
+        lines.append(printable(line))
+    return lines
+
+
+def _show(result: _Results, skipping: _Results | None, settings: "Mapping[str, Setting]") -> None:
+    """Print the comparison: a table, a table of periods, and how sure the figures are.
+
+    Args:
+        result: Results under the rule that the user chose, or under head-of-line.
+        skipping: Results under skip if the user chose no rule.
+        settings: Settings by policy.
     """
     from rich.table import Table
 
@@ -362,7 +540,7 @@ def _show(
         "used",
     ):
         table.add_column(heading, justify="right", no_wrap=True)
-    for position, row in enumerate(rows):
+    for position, row in enumerate(result.rows):
         changes = (
             ("", "", "", "", "")
             if position == 0
@@ -379,9 +557,9 @@ def _show(
             duration(row.mean_user_wait_s),
             *changes,
             f"{row.mean_user_completion_ratio:.1%}",
-            f"{used[row.policy]:.1%}",
+            f"{_fullest(result.used[row.policy])[1]:.1%}",
         )
     console().print(table)
-    if by_period:
-        _show_periods(by_period)
-    _show_verdicts(rows, by_period)
+    if result.by_period:
+        _show_periods(result.by_period, settings)
+    _show_certainty(result, skipping, settings)

@@ -206,21 +206,45 @@ def fail(code: int, reason: str | Exception) -> NoReturn:
     raise typer.Exit(code)
 
 
-def keep(option: str, output: Path | None, inputs: Iterable[Path | None]) -> None:
-    """Refuse an output file that is also an input of the command.
+HTML = (b"<!doctype html",)
+"""First bytes of the pages that commands write."""
+FIGURES = (b"\x89PNG", b"<?xml", b"%PDF", b"%!PS")
+"""First bytes of figures, by format: PNG, SVG, PDF, PostScript."""
+
+
+def keep(
+    option: str,
+    output: Path | None,
+    inputs: Iterable[Path | None],
+    starts: tuple[bytes, ...],
+) -> None:
+    """Refuse an output file that is an input of the command, or that exists with other content.
+
+    So a command replaces its own former output, but no other file.
 
     Args:
         option: The option of the output file.
         output: The output file; None if the command writes none.
         inputs: Files that the command reads; None for a file that is not given.
+        starts: First bytes of the output; a former output begins with one of these.
 
     Raises:
-        typer.BadParameter: The output would replace an input.
+        typer.BadParameter: The output would replace an input or another file.
     """
-    for path in inputs if output is not None and output.exists() else ():
-        if output is not None and path is not None and path.exists() and output.samefile(path):
+    if output is None or not output.exists():
+        return
+    for path in inputs:
+        if path is not None and path.exists() and output.samefile(path):
             raise typer.BadParameter(
                 f"{output} is an input of this command; name another file", param_hint=option
+            )
+    if output.is_file() and os.access(output, os.R_OK):
+        with output.open("rb") as file:
+            content = file.read(max(map(len, starts)))
+        if content and not content.startswith(starts):
+            raise typer.BadParameter(
+                f"{output} exists and has other content, so it is kept; name another file",
+                param_hint=option,
             )
 
 

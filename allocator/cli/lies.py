@@ -1,13 +1,14 @@
 """`longshare lies`: simulates how much a user gains by misreporting its workload."""
 
 import json
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from allocator.cli import options
-from allocator.cli.connection import fail_study
+from allocator.cli.connection import fail_study, keep
 from allocator.cli.parameters import load_policy_files, parse
 from allocator.cli.simulate import capacity_of
 
@@ -46,9 +47,11 @@ def lies(
     from allocator.simulation import store
     from allocator.simulation.setting import Setting
     from allocator.simulation.studies.lies import LIES
-    from allocator.simulation.studies.online_truth import gains, rows
+    from allocator.simulation.studies.online_truth import LieGain, gains, rows
 
     load_policy_files(policy_files)
+    columns = [field.name for field in fields(LieGain)]
+    keep("--out", out, (trace, *(policy_files or ())), (",".join(columns).encode(),))
     try:
         content = store.read(trace)
         setting = Setting(
@@ -62,7 +65,7 @@ def lies(
         with bar("simulating", liars * len(LIES), "lies") as report:
             lie_gains = list(gains(content, setting, liars, lambda done, _of: report(done)))
         if out is not None:
-            _write(out, lie_gains)
+            _write(out, columns, lie_gains)
     except (OSError, ValueError) as error:
         fail_study(error, as_json=as_json)
     if as_json:
@@ -92,15 +95,13 @@ def _finite(part: float) -> float | None:
     return part if part > -float("inf") else None
 
 
-def _write(out: Path, lie_gains: "list[LieGain]") -> None:
+def _write(out: Path, columns: list[str], lie_gains: "list[LieGain]") -> None:
     import csv
-    from dataclasses import astuple, fields
-
-    from allocator.simulation.studies.online_truth import LieGain
+    from dataclasses import astuple
 
     with out.open("w", encoding="utf-8", newline="") as stream:
         writer = csv.writer(stream)
-        writer.writerow([field.name for field in fields(LieGain)])
+        writer.writerow(columns)
         writer.writerows(astuple(gain) for gain in lie_gains)
 
 

@@ -139,6 +139,15 @@ BlockingRule = Annotated[
         "following users, hold and hold-all keep a machine for the task.",
     ),
 ]
+BlockingRules = Annotated[
+    Blocking | None,
+    typer.Option(
+        metavar="RULE",
+        help="Rule if the next user's task does not fit: head-of-line waits, skip tries the "
+        "following users, hold and hold-all keep a machine for the task.",
+        show_default="head-of-line, and the result with skip beside it",
+    ),
+]
 CountingRule = Annotated[
     CountedUsers,
     typer.Option(

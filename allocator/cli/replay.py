@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from allocator.cli import options
-from allocator.cli.connection import fail_study, in_words, keep
+from allocator.cli.connection import HTML, fail_study, in_words, keep
 from allocator.cli.parameters import load_policy_files, parse
 from allocator.contract.printable import printable
 
@@ -66,7 +66,7 @@ def replay(
 
     console = tables.console()
     load_policy_files(policy_files)
-    keep("--html", html, (file, *(policy_files or ())))
+    keep("--html", html, (file, *(policy_files or ())), HTML)
     try:
         if save_policy is not None:
             _save_policy(file, save_policy)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from allocator.cli import options
-from allocator.cli.connection import fail_study, keep
+from allocator.cli.connection import HTML, fail_study, keep
 from allocator.cli.parameters import by_user, load_policy_files, parse
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def simulate(
     from allocator.simulation.summary import summary, users_of
 
     load_policy_files(policy_files)
-    keep("--html", html, (trace, *(policy_files or ())))
+    keep("--html", html, (trace, *(policy_files or ())), HTML)
     try:
         content = store.read(trace)
         setting = Setting(

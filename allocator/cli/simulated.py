@@ -1,6 +1,6 @@
 """Prints the result of `longshare simulate`: a summary, and a line for each user."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,8 +15,15 @@ from allocator.simulation.summary import quantiles_of
 if TYPE_CHECKING:
     from allocator.simulation.outcome import Outcome
     from allocator.simulation.setting import Setting
+    from allocator.simulation.studies.comparisons import RecordCheck
     from allocator.simulation.summary import UserSummary
 
+RULES = (
+    "Report the rule of your cluster: skip if small tasks start while a large one waits, as in "
+    "Mesos; head-of-line if the large one blocks them, as in the SDRF paper. --blocking hold is "
+    "like a backfill scheduler."
+)
+"""Says which of two rules for tasks that do not fit to report."""
 _SHOWN = 12
 """Users in the table: the users with the largest usage."""
 _HEADINGS = ("usage", "tasks", "completed", "wait, s", "p50", "p90", "slowdown")
@@ -91,6 +98,53 @@ def print_never_started(tasks: int) -> None:
             " leave them out; --load, usage and completed count them. If they ran in your cluster,"
             " correct the capacity or the units"
         )
+
+
+def show_records(by_rule: "Mapping[str, Mapping[str, RecordCheck | None]]") -> None:
+    """Print how far simulated waits are from recorded waits; nothing if there is no record.
+
+    Args:
+        by_rule: Checks by rule for tasks that do not fit, and by policy.
+    """
+    from allocator.formatting import duration
+
+    checks = [
+        (rule, policy, check)
+        for rule, of_policies in by_rule.items()
+        for policy, check in of_policies.items()
+        if check is not None
+    ]
+    if not checks:
+        return
+    first = checks[0][2]
+    out = console()
+    out.print(
+        f"\nIs the model right? In the record of {first.tasks:,} tasks, the mean of users' mean "
+        f"waits is {duration(first.recorded_wait_s)}. Simulated:",
+        highlight=False,
+    )
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    table.add_column("policy", overflow="fold")
+    table.add_column("--blocking")
+    for heading in ("mean wait", "of the record [90 %]", "users within a factor of 2"):
+        table.add_column(heading, justify="right")
+    for rule, policy, check in checks:
+        interval = "" if check.low is None else f" [{check.low:.0%}, {check.high:.0%}]"
+        table.add_row(
+            printable(policy),
+            rule,
+            duration(check.simulated_wait_s),
+            "-" if check.ratio is None else f"{check.ratio:.0%}{interval}",
+            f"{check.near} of {check.users}",
+        )
+    out.print(table)
+    out.print(
+        "Look at the policy that your cluster ran. If its simulated wait is far from 100 %, the "
+        "model lacks something, such as limits or another capacity. Until this is corrected, the "
+        "differences between policies are doubtful, too."
+        + (" Prefer the rule that is closer to 100 %." if len(by_rule) > 1 else ""),
+        highlight=False,
+    )
 
 
 def _table_of_users(outcome: "Outcome", users: "UserSummary", out: Console) -> Table:

@@ -143,7 +143,7 @@ def convert(
         return
     if len(sources) > 1 and form is not Form.HTCONDOR:
         fail(USAGE, f"--from {form.value} takes one SOURCE; convert each file by itself")
-    keep("--left-out", left_out, (*sources, trace, users, machines, nodes))
+    keep("--left-out", left_out, (*sources, trace, users, machines, nodes), (_LEFT_OUT.encode(),))
     with _reading(), _working("converting"):
         store.require_replaceable(trace)
         conversion = _converted(
@@ -381,12 +381,16 @@ def _convert_logs(sources: list[Path], trace: Path, *, as_json: bool) -> None:
     _show_use(history.trace)
 
 
+_LEFT_OUT = "reason,file,line"
+"""Columns of the file of left-out rows."""
+
+
 def _write_left_out(left_out: "SkippedRows", path: Path) -> None:
     import csv
 
     with path.open("w", newline="") as file:
         writer = csv.writer(file)
-        writer.writerow(("reason", "file", "line"))
+        writer.writerow(_LEFT_OUT.split(","))
         writer.writerows(
             (csv_cell(reason), csv_cell(str(file_name)), line)
             for reason, file_name, line in left_out

@@ -169,6 +169,19 @@ def advise(  # noqa: PLR0913 - options of the search
     return _advice(wait, ordered, outcome.never_started)
 
 
+def trial(trace: Trace, drf: Setting, simulate: Simulate, half_life: float) -> Trial:
+    """Simulate DRF, and SDRF with one half-life, and return the comparison.
+
+    Args:
+        trace: The workload.
+        drf: The simulation options, with DRF as the policy.
+        simulate: The simulator to use.
+        half_life: The half-life in seconds.
+    """
+    before = users_of(simulate(trace, drf))
+    return _trial(half_life, before, users_of(simulate(trace, _with_memory(drf, half_life))))
+
+
 def _narrow(mean_wait: Callable[[float], float], low: float, high: float, steps: int) -> None:
     """Find the half-life with the minimum mean wait, by golden-section search.
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
@@ -228,7 +229,10 @@ def test_policies_are_compared_with_a_figure(trace: Path, tmp_path: Path) -> Non
     assert "Large tasks block" not in shown.stderr
     assert sdrf["saved_s"] == {}
     assert (drf["verdict"], sdrf["verdict"]) == (None, "undecided")
-    assert "sdrf:half_life=1m: undecided, because the interval contains 0" in table
+    assert "sdrf:half_life=1m: undecided, because an interval contains 0" in table
+    assert sdrf["skip"]["verdict"] == "undecided"
+    assert "Report the rule of your cluster: skip if" in table
+    assert "Is the model right?" not in table, "the trace has no record"
     assert "compare a longer history" in table
     assert "no other months: add --periods N" in " ".join(table.split())
     assert (tmp_path / "c.png").read_bytes()[:4] == b"\x89PNG"
@@ -270,8 +274,12 @@ def test_periods_of_a_trace_are_compared_with_an_interval_over_periods(tmp_path:
     shown = " ".join(longshare(*command).stdout.split())
     assert "of tasks submitted in 6 periods of" in shown
     assert "add --periods N" not in shown
-    assert "take fewer periods" not in shown
-    assert "take fewer periods" in longshare(*command[:-1], "60").stdout
+    assert "A period is shorter" not in shown
+    assert "take at most" in longshare(*command[:-1], "60").stdout
+    slow = ("--policies", "fifo,sdrf:half_life=30m", *command[4:])
+    shown = " ".join(longshare(*command[:2], *slow).stdout.split())
+    assert "A period is shorter than 3 half-lives" in shown
+    assert "take at most 3." in shown
 
 
 @pytest.mark.slow  # may compile the fast path
@@ -285,11 +293,40 @@ def test_a_comparison_warns_of_large_tasks_that_block_the_pool(tmp_path: Path) -
     blocked = longshare(*command, *out)
     assert blocked.returncode == 0, blocked.stderr
     assert "while tasks wait under drf, only 25% of cpus, the fullest resource" in blocked.stderr
+    assert "Also compare with --blocking skip" not in blocked.stderr, "the output has skip"
+    chosen = longshare(*command, "--blocking", "head-of-line", *out)
+    assert "Also compare with --blocking skip" in chosen.stderr
+    assert "skip" not in chosen.stdout
     assert "Large tasks block" not in longshare(*command, "--blocking", "skip", *out).stderr
     answer = json.loads(longshare(*command, *out, "--json").stdout)
     assert (answer["longshare"], answer["trace"], answer["seed"]) == (provenance(), str(path), 7)
     setting = answer["policies"][1]["setting"]
     assert (setting["policy"], setting["capacity"]) == ("drf", [4.0, 2048.0])
+
+
+@pytest.mark.slow  # may compile the fast path
+@pytest.mark.timeout(600)
+def test_simulated_waits_are_compared_with_recorded_waits(tmp_path: Path) -> None:
+    path = tmp_path / "trace.parquet"
+    rows = [(at, 100, user, 1, 1) for at in range(0, 4000, 500) for user in ("ann", "bob", "eve")]
+    waits = np.array([0, 50, 100] * 8) * 1_000_000
+    waits[0] = -1
+    store.write_recorded(trace_of(rows), path, waits)
+    command = ("compare", str(path), "--policies", "fifo,drf", "--capacity", "cpus=1,mem=9")
+    out = ("--out", str(tmp_path / "c.png"))
+    record = json.loads(longshare(*command, *out, "--json").stdout)["policies"][0]["record"]
+    # One after the other: the users wait 0, 100 and 200 s, recorded are 0, 50 and 100 s.
+    assert (record["tasks"], record["users"]) == (23, 3)
+    assert (record["recorded_wait_s"], record["simulated_wait_s"]) == (50.0, 100.0)
+    assert (record["ratio"], record["near"]) == (2.0, 3)
+    assert 1.0 <= record["low"] <= 2.0 <= record["high"]
+    shown = " ".join(longshare(*command, *out, "--blocking", "skip").stdout.split())
+    assert "In the record of 23 tasks, the mean of users' mean waits is 50.0 s." in shown
+    assert "fifo skip 100 s 200% [" in shown or "fifo skip 1.7 min 200% [" in shown
+    advice = json.loads(longshare("advise", *command[1:2], *command[4:], "--json").stdout)
+    assert advice["record"]["head-of-line"]["ratio"] == 2.0
+    assert advice["record"]["skip"]["ratio"] == 2.0
+    assert advice["skip"]["half_life_s"] == advice["best"]["half_life_s"]
 
 
 def test_memory_of_a_capacity_may_have_a_unit(trace: Path) -> None:

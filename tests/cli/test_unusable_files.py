@@ -183,6 +183,8 @@ def test_a_source_is_kept_if_the_trace_is_forgotten(folder: Path) -> None:
         "trace convert jobs.csv out.parquet --from csv --left-out jobs.csv",
         "trace convert jobs.csv out.parquet --from csv --left-out ./u.csv --users u.csv",
         "compare trace.parquet --policies drf,tsf --out trace.parquet",
+        "compare trace.parquet --policies drf,tsf --by-user trace.parquet",
+        "lies trace.parquet --policy drf --out trace.parquet",
         "simulate trace.parquet --policy drf --html trace.parquet",
         "replay jobs.csv --html jobs.csv",
     ],
@@ -194,6 +196,23 @@ def test_an_output_that_is_an_input_is_refused(folder: Path, command: str) -> No
     assert completed.exit_code == 2
     assert "is an input of this command" in " ".join(completed.stderr.replace("│", " ").split())
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "trace convert jobs.csv out.parquet --from csv --left-out notes.csv",
+        "compare trace.parquet --policies drf,tsf --by-user notes.csv",
+        "compare trace.parquet --policies drf,tsf --out notes.csv",
+        "lies trace.parquet --policy drf --out notes.csv",
+        "simulate trace.parquet --policy drf --html notes.csv",
+        "replay jobs.csv --html notes.csv",
+    ],
+)
+def test_an_output_replaces_no_file_with_other_content(folder: Path, command: str) -> None:
+    (folder / "notes.csv").write_text(CSV)
+    assert "notes.csv exists and has other content, so it is kept" in message(command, "")
+    assert (folder / "notes.csv").read_text() == CSV
 
 
 @pytest.mark.parametrize("arguments", [["--version"], ["trace", "--help"]])

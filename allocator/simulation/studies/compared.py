@@ -22,6 +22,12 @@ from allocator.simulation.studies.estimates import Estimate, ratio_estimate
 from allocator.simulation.studies.measures import Floats, UserMeasures
 from allocator.simulation.trace import MICROSECONDS, Trace
 
+USER_COLUMNS = (
+    *("policy", "user", "half", "usage", "tasks", "baseline_wait_s", "wait_s"),
+    *("saved_s", "saved_low_s", "saved_high_s"),
+)
+"""Columns of the CSV of `write_users`."""
+
 
 @dataclass(frozen=True)
 class ComparisonRow:
@@ -233,12 +239,7 @@ def write_users(
     half = np.where(base.lighter_half(), "light", "heavy").tolist()
     with whole(path) as part, part.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
-        writer.writerow(
-            (
-                *("policy", "user", "half", "usage", "tasks", "baseline_wait_s", "wait_s"),
-                *("saved_s", "saved_low_s", "saved_high_s"),
-            )
-        )
+        writer.writerow(USER_COLUMNS)
         for policy, users in alternatives:
             for user, name in enumerate(users.name):
                 before, after = float(base.wait[user]), float(users.wait[user])

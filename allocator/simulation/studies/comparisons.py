@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from allocator.simulation.outcome import Outcome
 from allocator.simulation.studies.estimates import resampled_ends
 from allocator.simulation.studies.measures import Floats, JobMeasures, UserMeasures
 from allocator.simulation.studies.results import Result
@@ -16,6 +17,8 @@ SIZES = (("small", 1, 10), ("medium", 11, 100), ("big", 101, 500), ("huge", 501,
 
 _RESAMPLES = 1000
 """Number of bootstrap samples of users."""
+_SAME_S = 60.0
+"""Difference in seconds up to which a simulated and a recorded mean wait count as equal."""
 
 
 def reduction(before: float, after: float) -> float:
@@ -52,6 +55,72 @@ def reduction_interval(waits: Sequence[tuple[Floats, Floats]]) -> tuple[float, f
     with np.errstate(divide="ignore", invalid="ignore"):
         reductions = np.where(before > 0.0, 1.0 - after / before, 0.0)
     return resampled_ends(reductions, users)
+
+
+@dataclass(frozen=True)
+class RecordCheck:
+    """Simulated waits, compared with the waits that the trace's source records.
+
+    Means are over users, of each user's mean wait over the tasks that started and have a record.
+
+    Args:
+        tasks: Number of these tasks.
+        users: Number of users with such a task.
+        recorded_wait_s: Mean of the recorded waits, in seconds.
+        simulated_wait_s: Mean of the simulated waits, in seconds.
+        ratio: Simulated divided by recorded mean; None if no recorded task waited.
+        low: Lower end of the ratio's 90 % interval, by bootstrap over users; None for fewer than
+            two users.
+        high: Upper end of this interval.
+        near: Number of users whose simulated and recorded means differ by at most a factor of 2, or
+            at most a minute.
+    """
+
+    tasks: int
+    users: int
+    recorded_wait_s: float
+    simulated_wait_s: float
+    ratio: float | None
+    low: float | None
+    high: float | None
+    near: int
+
+
+def check_record(outcome: Outcome, recorded: Floats | None) -> RecordCheck | None:
+    """Compare simulated with recorded waits; return None if no task has both.
+
+    Args:
+        outcome: The simulated tasks.
+        recorded: Each task's recorded wait in seconds, NaN if unknown; None: there is no record.
+    """
+    if recorded is None:
+        return None
+    users = len(outcome.trace.users)
+    known = np.isfinite(recorded) & np.isfinite(outcome.wait)
+    tasks = np.bincount(outcome.trace.user[known], minlength=users)
+    present = tasks > 0
+    if not present.any():
+        return None
+    before, after = (
+        np.bincount(outcome.trace.user[known], waits[known], users)[present] / tasks[present]
+        for waits in (recorded, outcome.wait)
+    )
+    mean = float(before.mean())
+    low, high = reduction_interval([(before, after)])
+    has_interval = mean > 0.0 and np.isfinite(low)
+    near = (np.maximum(before, after) <= 2.0 * np.minimum(before, after)) | (
+        np.abs(before - after) <= _SAME_S
+    )
+    return RecordCheck(
+        int(known.sum()),
+        int(present.sum()),
+        mean,
+        float(after.mean()),
+        float(after.mean()) / mean if mean > 0.0 else None,
+        1.0 - high if has_interval else None,
+        1.0 - low if has_interval else None,
+        int(near.sum()),
+    )
 
 
 def distribution(values: Iterable[float], limit: float = np.inf) -> tuple[Floats, Floats]:
