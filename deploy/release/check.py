@@ -49,6 +49,8 @@ type Part<T> = T extends (infer U)[] ? Part<U>[]
 """Types of dashboards and panels: plain strings in place of enumerations, and optional fields."""
 
 
+TIMEOUT = "600"
+"""Seconds after which a test fails. The checks also run on a busy machine, with several workers."""
 QUICK = ("api", "cluster", "contract", "fairness")
 """Folders of tests that show differences between Pythons in results and messages."""
 
@@ -66,7 +68,7 @@ def run(*command: str | Path, where: Path = ROOT, **environment: str) -> str:
     done = subprocess.run(  # noqa: S603 - these commands are ours
         [str(part) for part in command],
         cwd=where,
-        env={**os.environ, **environment},
+        env={"PYTEST_TIMEOUT": TIMEOUT, **os.environ, **environment},
         check=False,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
