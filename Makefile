@@ -42,12 +42,13 @@ WHEELS := $(VENV)/.installed-wheels
 RUNTIME := $(VENV)/.installed-runtime
 COMPILER := $(VENV)/.installed-compiler
 DEV := $(VENV)/.installed-dev
+SAMPLE := $(VENV)/.installed-sample
 OPERATIONS := $(VENV)-operations/.installed
 RELEASE := $(VENV)-release/.installed
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo install dev operations test checked compiled quick docs bench counts reproduce evidence dist newer roles fuzz hostile crashes sanitize proto lock
+.PHONY: help demo install dev operations test checked compiled quick sample docs bench counts reproduce evidence dist newer roles fuzz hostile crashes sanitize proto lock
 .PHONY: compiled-wheel compiled-wheels compiled-tests packages packages-check packages-trixie slurm-adaptive slurm-versions clean python world chaos mutants mutation endurance worst release-check versioned-docs ratios flakes language stock
 
 help: ## list the targets
@@ -86,6 +87,9 @@ compiled: $(DEV)
 
 quick: $(DEV) ## run the tests that are marked neither slow nor release (ARGS=... for pytest)
 	$(BIN)/pytest -m "not slow and not release" $(ARGS)
+
+sample: $(SAMPLE) ## run quick tests that show differences between Pythons (ARGS=... for pytest)
+	$(BIN)/pytest -m "not slow and not release" tests/api tests/cluster/conformance tests/contract tests/fairness $(ARGS)
 
 docs: $(DEV) ## build the documentation site, build/site/index.html
 	@rm -rf build/site
@@ -269,6 +273,17 @@ $(DEV): requirements/dev.txt $(COMPILER) $(RUNTIME)
 	@echo "Installing the tools for development into $(VENV) ..."
 	@$(INSTALL) -r requirements/dev.txt
 	@$(PIP) check
+	@touch $@
+
+# The tests of `make sample` import Longshare from the checkout, so only these packages are installed.
+SAMPLED := execnet grpcio-tools hypothesis iniconfig mypy-protobuf numpy packaging pluggy pyarrow \
+  pytest pytest-randomly pytest-timeout pytest-xdist scipy
+
+$(SAMPLE): requirements/build.txt requirements/runtime.txt requirements/extras.txt requirements/dev.txt | python
+	@echo "Installing the packages of a sample of tests into $(VENV) ..."
+	@awk '/^[a-z]/ { split($$1, pin, "=="); wanted = index(" $(SAMPLED) ", " " pin[1] " ") } wanted' \
+	  requirements/extras.txt requirements/dev.txt >$(VENV)/sample.txt
+	@$(INSTALL) -r requirements/build.txt -r requirements/runtime.txt -r $(VENV)/sample.txt
 	@touch $@
 
 # Ansible has an environment of its own, because its dependencies conflict with those of the service.

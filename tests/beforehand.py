@@ -1,8 +1,8 @@
 """Compile all code that tests need: the tests, the kernels of the fast path, and the C++ module.
 
-The C++ module is compiled if possible. `.ci/run` starts `python -m tests.beforehand` while it
-installs other Python versions. Otherwise, several tests would compile the same code at once, and so
-would pytest's workers, each of which collects all tests.
+The C++ module is compiled if possible. `make test` runs `python -m tests.beforehand` while mypy
+runs. Otherwise, several tests would compile the same code at once, and so would pytest's workers,
+each of which collects all tests.
 """
 
 import subprocess

@@ -73,9 +73,15 @@ def missing() -> list[str]:
 
 @functools.cache
 def build(sanitizer: str = "") -> Programs:
-    """Build, or skip the test."""
+    """Build a variant, or skip the test.
+
+    Args:
+        sanitizer: The value of `-fsanitize`. The default is that of the variable
+            LONGSHARE_SANITIZER, or no sanitizer.
+    """
     if sanitizer and not os.environ.get("LONGSHARE_SANITIZE"):
         pytest.skip("sanitizers are for `make sanitize`")
+    sanitizer = sanitizer or os.environ.get("LONGSHARE_SANITIZER", "")
     lacking = missing()
     if lacking:
         pytest.skip(f"the C++ module is not built: there is no {', no '.join(lacking)}")
@@ -83,7 +89,12 @@ def build(sanitizer: str = "") -> Programs:
     programs.folder.mkdir(parents=True, exist_ok=True)
     with (programs.folder / "building").open("w") as lock:  # tests run side by side
         fcntl.flock(lock, fcntl.LOCK_EX)
-        _run("cmake", "-S", SOURCE, "-B", programs.folder, f"-DLONGSHARE_SANITIZER={sanitizer}")
+        # The headers of gRPC take most of the time, so files of a library are compiled as one.
+        together = ("-DCMAKE_UNITY_BUILD=ON", "-DCMAKE_UNITY_BUILD_BATCH_SIZE=0")
+        _run(
+            *("cmake", "-S", SOURCE, "-B", programs.folder, f"-DLONGSHARE_SANITIZER={sanitizer}"),
+            *(together if sanitizer else ()),
+        )
         _run("cmake", "--build", programs.folder, "--parallel", os.cpu_count() or 1)
     return programs
 
