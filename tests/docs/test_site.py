@@ -11,7 +11,7 @@ import pytest
 
 from tests.service.browser import browsing, chromedriver
 
-pytestmark = pytest.mark.timeout(400)  # the first test builds the site
+pytestmark = [pytest.mark.long, pytest.mark.timeout(400)]  # the first test builds the site
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(page.relative_to(ROOT / "docs") for page in ROOT.glob("docs/**/*.md"))
@@ -131,6 +131,7 @@ def test_a_search_of_a_site_that_is_opened_as_files_finds_pages(site: Path, tmp_
 
 
 @pytest.mark.slow
+@pytest.mark.release  # opens a hundred pages; tests of single pages run at each commit
 @pytest.mark.skipif(chromedriver() is None, reason="Chromium and chromedriver are not installed")
 def test_no_page_is_wider_than_a_telephone(site: Path, tmp_path: Path) -> None:
     with browsing(tmp_path, 360) as browser:

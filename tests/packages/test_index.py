@@ -16,6 +16,9 @@ import pytest
 
 from tests.packages.building import ROOT
 
+# pip downloads packages missing in its cache.
+pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(600)]
+
 LARGEST = 55 * 10**6
 """Maximum bytes of a service with its commands, without pip, pip's dependencies and bytecode."""
 
@@ -74,8 +77,6 @@ def _in(home: Path, folder: Path, *command: str | Path) -> subprocess.CompletedP
     )
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(600)  # pip downloads packages missing in its cache
 def test_the_installation_by_name_is_small_and_its_service_works(lean: Path) -> None:
     (packages,) = lean.glob("lib/python*/site-packages")
     size = sum(
@@ -91,8 +92,6 @@ def test_the_installation_by_name_is_small_and_its_service_works(lean: Path) -> 
     assert "sdrf-adaptive" in _run(lean, "experiment", "list").stdout
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     ("command", "extra"),
     [
@@ -109,8 +108,6 @@ def test_a_command_without_its_extra_names_the_extra(
     assert "Traceback" not in completed.stderr
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_accounting_without_its_extra_is_refused_with_a_reason(lean: Path) -> None:
     (lean / "accounts.toml").write_text('[accounting]\ndatabase = "accounts.sqlite"\n')
     completed = _run(lean, "serve", "--check", "--config", "accounts.toml")
@@ -119,8 +116,6 @@ def test_accounting_without_its_extra_is_refused_with_a_reason(lean: Path) -> No
     assert "Traceback" not in completed.stderr
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_a_new_user_can_serve_a_policy_simulate_a_trace_and_run_a_notebook(
     lean: Path, tmp_path: Path
 ) -> None:

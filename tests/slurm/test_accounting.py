@@ -48,6 +48,7 @@ quit
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.long,
     pytest.mark.skipif(
         reason_to_skip(accounting=True) is not None, reason=str(reason_to_skip(accounting=True))
     ),
