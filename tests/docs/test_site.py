@@ -131,7 +131,7 @@ def test_a_search_of_a_site_that_is_opened_as_files_finds_pages(site: Path, tmp_
 
 
 @pytest.mark.slow
-@pytest.mark.release  # opens a hundred pages; tests of single pages run at each commit
+@pytest.mark.release  # opens each page; tests of three pages run at each commit
 @pytest.mark.skipif(chromedriver() is None, reason="Chromium and chromedriver are not installed")
 def test_no_page_is_wider_than_a_telephone(site: Path, tmp_path: Path) -> None:
     with browsing(tmp_path, 360) as browser:

@@ -16,8 +16,9 @@ import pytest
 
 from tests.packages.building import ROOT
 
-# pip downloads packages missing in its cache.
-pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(600)]
+# pip downloads packages missing in its cache. At each commit, test_wheels.py installs the wheels
+# without dependencies.
+pytestmark = [pytest.mark.slow, pytest.mark.release, pytest.mark.timeout(600)]
 
 LARGEST = 55 * 10**6
 """Maximum bytes of a service with its commands, without pip, pip's dependencies and bytecode."""
