@@ -61,7 +61,8 @@ Segment: TypeAlias = tuple[float, float]
 Rank: TypeAlias = tuple[int, float, tuple[float | Fraction, ...], float]
 """Sort key of a priority at one time: class, rounded value, remainder of the value, growth.
 
-In displays, a user's rank is its place in the order of these keys, from 1."""
+This key is not the rank of the glossary and of displays, which is a user's place, from 1, in the
+order of these keys."""
 
 _CONSTANT_BELOW = 2.0**-42
 """A quarter of a step of `in_steps`. A priority that moves by at most this amount is constant."""
