@@ -254,6 +254,7 @@ class UserTree(Generic[Client]):
         client: Client,
         quantities: Quantities,
         repeats: Repeats = NO_REPEATS,
+        times: int = 1,
     ) -> None:
         """Add scalar quantities to the allocation of a client, its user, and the user's ancestors.
 
@@ -263,10 +264,11 @@ class UserTree(Generic[Client]):
             quantities: All quantities, including shared volumes.
             repeats: By user, the increase and decrease of repeated quantities, which are subtracted
                 because several of the user's clients share a volume (`SharedVolumes.change`).
+            times: The number of allocations in which the client gets the quantities.
         """
         before, count = user.clients.holding(client)
         after = before + quantities
-        user.clients.hold(client, after, count + 1)
+        user.clients.hold(client, after, count + times)
         for pool, name in user.memberships():
             held, count = pool.holding(name)  # the same object for a user with one client
             if name in repeats:
@@ -274,7 +276,7 @@ class UserTree(Generic[Client]):
                 total = held + quantities + single - repeated
             else:
                 total = after if held is before else held + quantities
-            pool.hold(name, total, count + 1)
+            pool.hold(name, total, count + times)
 
     def release(
         self,

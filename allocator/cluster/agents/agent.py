@@ -116,12 +116,9 @@ class Agent:
         self.hostname = readable(text_of(info, "hostname"))
         self.capabilities = frozenset(capabilities)
         self.total = total
-        fault = info.domain.fault_domain
-        self.region = (
-            readable(text_of(fault.region, "name"))
-            if info.domain.HasField("fault_domain")
-            else None
-        )
+        self.region = None
+        if info.HasField("domain") and info.domain.HasField("fault_domain"):
+            self.region = readable(text_of(info.domain.fault_domain.region, "name"))
         self.has_gpus = total.scalars["gpus"] > 0
         self.multi_role = mesos.SlaveInfo.Capability.MULTI_ROLE in self.capabilities
         self.hierarchical_role = mesos.SlaveInfo.Capability.HIERARCHICAL_ROLE in self.capabilities

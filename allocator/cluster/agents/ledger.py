@@ -20,6 +20,7 @@ from allocator.cooperative import Cooperative, run_to_completion
 from allocator.fairness.quantities import Quantities
 from allocator.users.tree import NO_REPEATS, Repeats
 
+_NOTHING = Quantities()
 _AGENTS_A_STEP = 50
 """Agents in a cooperative step, whose allocations to a framework are counted or ended."""
 _CLIENTS_A_STEP = 200
@@ -120,7 +121,10 @@ class Ledger:
         self.quotas.note_total(NOTHING, agent.total)
         self.floor.put(agent.total.scalars)
         self.floor.put_names(agent.total.quantities)
-        yield from self._set_capacity(self._capacity + agent.total.scalars)
+        if self._adding_agents:  # one agent of many: without a further generator
+            self._capacity += agent.total.scalars
+        else:
+            yield from self._set_capacity(self._capacity + agent.total.scalars)
         self.add_used(agent, used)
 
     def set_exclusions(self, agent: str, clients: Collection[Client]) -> Cooperative[bool]:
@@ -228,15 +232,26 @@ class Ledger:
         yield from self.exclusions.add_framework_in_steps(framework.id, excluded, principal)
         for role in sorted(framework.roles):
             self._ensure_client(Client(role, framework.id))
+        ordinary: dict[str, list[Quantities]] = {}
         for number, agent_id in enumerate(self._agents_of.get(framework.id, ()), 1):
             if not number % _AGENTS_A_STEP:
                 yield
             for role, held in self.agents[agent_id].held_by(framework.id).items():
+                if held.ordinary and role in ordinary:
+                    ordinary[role].append(held.scalars)
+                    continue
                 client = Client(role, framework.id)
                 self._ensure_client(client)
-                self.clients.allocate(client, held.scalars, gained=[*volumes(agent_id, held)])
+                if held.ordinary:
+                    ordinary[role] = [held.scalars]
+                else:
+                    self.clients.allocate(client, held.scalars, gained=[*volumes(agent_id, held)])
                 if self.used.outstanding is not None:
                     self.used.outstanding.note(client)
+        for role, several in ordinary.items():
+            self.clients.allocate(
+                Client(role, framework.id), sum(several, start=_NOTHING), count=len(several)
+            )
         self.refresh(framework)
 
     def remove_framework(self, framework: Framework) -> Cooperative[list[str]]:

@@ -125,6 +125,7 @@ class Clients:
         client: Client,
         quantities: Quantities,
         *,
+        count: int = 1,
         lost: Collection[Volume] = (),
         gained: Collection[Volume] = (),
     ) -> None:
@@ -133,11 +134,12 @@ class Clients:
         Args:
             client: A known client.
             quantities: The added quantities, including shared volumes.
+            count: The number of allocations in which the client gets them.
             lost: Shared volumes that the client no longer holds.
             gained: Shared volumes that the client did not hold before.
         """
         repeats = self.change_volumes(client, lost, gained) if lost or gained else NO_REPEATS
-        self.users.allocate(self._users[client], client, quantities, repeats)
+        self.users.allocate(self._users[client], client, quantities, repeats, count)
         if self.roles is not None:
             self.roles.note(client.role, self.users.now, quantities)
 

@@ -474,8 +474,12 @@ def parse_used(messages: Iterable[bytes]) -> dict[str, Resources]:
     Raises:
         InvalidResource: A message is malformed or unallocated.
     """
+    key = tuple(messages)
+    known = _BAGS.get(key)
+    if known is not None:
+        return {known[0]: known[1]}
     by_role: dict[str, list[bytes]] = {}
-    for data in messages:
+    for data in key:
         role = decoded(data)[2]
         if role is None:
             raise InvalidResource(
