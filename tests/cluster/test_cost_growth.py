@@ -20,7 +20,7 @@ from allocator.cluster.engine import Engine
 from allocator.cluster.frameworks.framework import Client
 from allocator.cluster.input.limits import Limits
 from allocator.cluster.offers.offer_filters import OfferFilters
-from allocator.cluster.resources import Resources, parse_total
+from allocator.cluster.resources import Resources, parse_allocated, parse_total
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
 from allocator.contract import operator_pb2 as operator
@@ -733,6 +733,36 @@ def test_many_operations_of_one_call_are_read_and_applied_in_many_short_steps() 
         )
     costs = costs_of_steps(made, contract.Event(update_allocation=call))
     assert max(costs) * 5 < sum(costs)
+
+
+def test_one_operation_on_many_resources_is_read_and_applied_in_many_short_steps() -> None:
+    """Since Mesos 1.10, RESERVE may have a source. The resources are then one conversion."""
+    made = MasterSide("drf", {})
+    made.add_framework("f", "r")
+    made.add_agent("s", "cpus:4;mem:64")
+    call = contract.UpdateAllocation(
+        framework_id="f", agent_id="s", offered=resources("cpus:4;mem:64", "r")
+    )
+    conversion = call.conversions.add(consumed=resources("cpus:2", "r"))
+    for number in range(2000):
+        reserved = resource("cpus", "0.001", reserved=["r"])
+        reserved.reservations[0].labels.labels.add(key="k", value=f"{number}")
+        conversion.converted.extend(allocated([reserved.SerializeToString()], "r"))
+    costs = costs_of_steps(made, contract.Event(update_allocation=call))
+    assert max(costs) * 3 < sum(costs)
+    declined = contract.RecoverResources(
+        framework_id="f", agent_id="s", resources=list(reversed(conversion.converted))
+    )
+    assert len(costs_of_steps(made, contract.Event(recover_resources=declined))) > 10
+
+
+def test_an_offer_of_each_second_port_is_declined_without_reading_it_again() -> None:
+    made = MasterSide("drf", {})
+    made.add_framework("f", "r")
+    ports = ",".join(f"{port}-{port}" for port in range(1025, 32000, 2))
+    (offer,) = made.send(agent_call("s", f"cpus:4;mem:64;ports:[{ports}]"))
+    assert sum(map(len, offer.messages)) > 100_000
+    assert counted(lambda: parse_allocated(offer.messages)) < 500
 
 
 def test_many_agents_are_tested_against_a_new_constraint_in_many_short_steps() -> None:

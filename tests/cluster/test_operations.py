@@ -160,4 +160,4 @@ def test_a_list_of_conversions_copies_the_resources_once(monkeypatch: pytest.Mon
         steps += parse_operation(reserve.SerializeToString())
     monkeypatch.setattr(Resources, "__init__", counting)
     assert len(convert(steps, total)) == 101
-    assert sum(copied) == 101
+    assert sum(copied) <= 101

@@ -410,6 +410,14 @@ def test_mount_block_and_identified_raw_disks_are_indivisible(
     assert len(bag.messages("eng")) == (2 if whole else 1)
 
 
+def test_a_volume_whose_amount_is_ranges_is_divisible() -> None:
+    volume = mesos.Resource(name="disk", type=mesos.Value.RANGES)
+    volume.ranges.range.add(begin=1, end=5)
+    volume.disk.persistence.id = "v"
+    (amount,) = parse_total([volume.SerializePartialToString()] * 2).values()
+    assert amount == ((1, 5),)
+
+
 def test_only_the_first_reservation_may_be_the_agents_own() -> None:
     inner = resource("cpus", "1", reserved=["eng", "eng/web"])
     inner.reservations[0].type = mesos.Resource.ReservationInfo.STATIC

@@ -24,13 +24,14 @@ from allocator.contract import allocator_pb2 as contract
 from allocator.cooperative import Cooperative
 
 
-def recover(cluster: Cluster, call: contract.RecoverResources) -> Callable[[], None]:
+def recover(cluster: Cluster, call: contract.RecoverResources) -> Cooperative[Callable[[], None]]:
     """Return a function that releases resources: declined, unused, rescinded, or of ended tasks.
 
-    If the call has a filter, an offer filter is added for the client.
+    If the call has a filter, an offer filter is added for the client. Reading the resources takes
+    cooperative steps.
     """
     parser = ResourceParser(cluster.limits)
-    role, resources = parser.allocated(call.resources)
+    role, resources = yield from parser.allocated_in_steps(call.resources)
     declined, was_used = call.HasField("filters"), call.is_allocated
     refusal, flaw = parse_filter_duration(call.filters) if declined else (None, None)
     framework, agent_id = call.framework_id, call.agent_id
@@ -115,10 +116,11 @@ def update_allocation(
     """
     agent = cluster.agent(call.agent_id)
     parser = ResourceParser(cluster.limits)
-    role, offered = parser.allocated(call.offered)
-    steps = []
+    role, offered = yield from parser.allocated_in_steps(call.offered)
+    steps = list[ResourceConversion]()
     for conversion in call.conversions:
-        steps.append(_parse_conversion(parser, conversion, role))
+        step = yield from _parse_conversion(parser, conversion, role)
+        steps.append(step)
         if not len(steps) % CONVERSIONS_PER_STEP:
             yield
     if parser.flaw is not None:
@@ -333,15 +335,15 @@ def add_filter(  # noqa: PLR0913, PLR0917 - all arguments describe one filter
 
 def _parse_conversion(
     parser: ResourceParser, conversion: contract.Conversion, role: str
-) -> ResourceConversion:
-    """Parse one conversion of an `UpdateAllocation` call.
+) -> Cooperative[ResourceConversion]:
+    """Parse one conversion of an `UpdateAllocation` call. Generator for cooperative steps.
 
     Raises:
         InvalidEvent: The conversion is for another role than the offers.
     """
     sides = []
     for messages in (conversion.consumed, conversion.converted):
-        side_role, resources = parser.allocated(messages)
+        side_role, resources = yield from parser.allocated_in_steps(messages)
         if resources and side_role != role and parser.flaw is None:
             raise InvalidEvent(f"a conversion is for role {side_role!r}, the offers for {role!r}")
         sides.append(resources)

@@ -10,10 +10,11 @@ from allocator.cluster.resources import (
     Resources,
     decoded,
     entries,
-    parse_allocated,
+    parse_allocated_in_steps,
     parse_total,
     parse_used,
 )
+from allocator.cooperative import Cooperative, run_to_completion
 
 _SMALL = 1000
 """Size in bytes of resources that exceed no limit. The settings allow no smaller
@@ -53,11 +54,18 @@ class ResourceParser:
         Raises:
             InvalidResource: The resources are allocated to several roles.
         """
+        return run_to_completion(self.allocated_in_steps(messages))
+
+    def allocated_in_steps(self, messages: Sequence[bytes]) -> Cooperative[tuple[str, Resources]]:
+        """Generator form of `allocated`, because a call may have thousands of resources."""
         try:
-            return parse_allocated(self._limited(messages))
+            parsed = yield from parse_allocated_in_steps(self._limited(messages))
         except InvalidResource:
             usable = self._usable(messages, allocated=True)
-            return parse_allocated(usable) if usable else ("", NOTHING)
+            if not usable:
+                return "", NOTHING
+            parsed = yield from parse_allocated_in_steps(usable)
+        return parsed
 
     def _limited(self, messages: Iterable[bytes]) -> tuple[bytes, ...]:
         """Return serialised resources as a tuple, after checking that none exceeds a limit.

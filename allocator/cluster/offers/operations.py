@@ -18,7 +18,11 @@ from allocator.contract import mesos_pb2 as mesos
 from allocator.cooperative import Cooperative, run_to_completion
 
 CONVERSIONS_PER_STEP = 200
-"""Number of conversions that are read or applied in one cooperative step."""
+"""Number of conversions that are read in one cooperative step."""
+_KINDS_A_STEP = 500
+"""Number of kinds whose amounts are changed in one cooperative step, if the amounts are short."""
+_SHORT = 64
+"""Intervals or items of a set that take less work than the overhead of one kind."""
 
 
 class OperationError(ValueError):
@@ -34,23 +38,59 @@ class ResourceConversion:
     gone: Resources | None = None
     """Resources that must be absent afterwards: further copies of a destroyed volume."""
 
-    def apply_to(self, amounts: dict[Kind, Amount]) -> None:
+    def apply_in_steps(self, amounts: dict[Kind, Amount], present: Resources) -> Cooperative[None]:
         """Replace the consumed part of resources; O(kinds of that part and its replacement).
+
+        Generator for cooperative steps, because a conversion may have thousands of kinds.
 
         Args:
             amounts: Amounts by kind, which change. After an error they are unusable.
+            present: A bag that is made of these amounts, and changes with them.
 
         Raises:
             OperationError: The resources do not contain the consumed resources, or still contain
                 the destroyed volume afterwards.
         """
-        present = Resources(amounts)
-        if self.consumed not in present:
-            raise OperationError(f"{present!r} does not contain {self.consumed!r}")
-        subtract(amounts, self.consumed)
-        add(amounts, self.converted)
+        for number, part in enumerate(_parts(self.consumed)):
+            if number:
+                yield
+            if part not in present:
+                raise OperationError(f"{present!r} does not contain {self.consumed!r}")
+        for number, part in enumerate(_parts(self.consumed)):
+            if number:
+                yield
+            subtract(amounts, part)
+        for number, part in enumerate(_parts(self.converted)):
+            if number:
+                yield
+            add(amounts, part)
         if self.gone is not None and self.gone in present:
             raise OperationError(f"further copies of {self.gone!r} are there")
+
+    def weight(self, amounts: dict[Kind, Amount]) -> int:
+        """Return the work that the conversion takes, as a number of kinds with short amounts.
+
+        Args:
+            amounts: Amounts by kind that the conversion changes.
+        """
+        weight = 0
+        for bag in (self.consumed, self.converted):
+            for kind, amount in bag.items():
+                weight += 1
+                present = amounts.get(kind, 0)
+                if not isinstance(amount, int):
+                    weight += len(amount) // _SHORT
+                if not isinstance(present, int):
+                    weight += len(present) // _SHORT
+        return weight
+
+
+def _parts(resources: Resources) -> list[Resources]:
+    """Return resources in parts of as many kinds as a cooperative step takes."""
+    if len(resources) <= _KINDS_A_STEP:
+        return [resources]
+    entries, starts = list(resources.items()), range(0, len(resources), _KINDS_A_STEP)
+    return [Resources(dict(entries[start : start + _KINDS_A_STEP])) for start in starts]
 
 
 def parse_operation(data: bytes) -> list[ResourceConversion]:
@@ -186,8 +226,11 @@ def convert_in_steps(
 ) -> Cooperative[Resources]:
     """Generator form of `convert`."""
     amounts = dict(resources.items())
-    for number, step in enumerate(steps, 1):
-        step.apply_to(amounts)
-        if not number % CONVERSIONS_PER_STEP:
+    present, work = Resources(amounts), 0
+    for step in steps:
+        work += step.weight(amounts)
+        if work > _KINDS_A_STEP:
+            work = 0
             yield
-    return Resources(amounts)
+        yield from step.apply_in_steps(amounts, present)
+    return present

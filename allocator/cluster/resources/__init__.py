@@ -12,6 +12,7 @@ from allocator.cluster.resources.bag import (
     NOTHING,
     Resources,
     parse_allocated,
+    parse_allocated_in_steps,
     parse_total,
     parse_used,
 )
@@ -25,6 +26,7 @@ __all__ = [
     "decoded",
     "entries",
     "parse_allocated",
+    "parse_allocated_in_steps",
     "parse_total",
     "parse_used",
 ]

@@ -10,12 +10,17 @@ from allocator.cluster.resources.amounts import Amount, covers, minus, plus, por
 from allocator.cluster.resources.cache import Cache
 from allocator.cluster.resources.kinds import InvalidResource, Kind, decoded, encoded
 from allocator.cluster.resources.lazily import lazily
+from allocator.cooperative import Cooperative, run_to_completion
 from allocator.fairness.quantities import Quantities
 
 _BAGS: "Cache[tuple[bytes, ...], tuple[str, Resources]]" = Cache(2**26)
 _TOTALS: "Cache[tuple[bytes, ...], Resources]" = Cache(2**24)
 
 
+_BYTES_A_STEP = 2**14
+"""Bytes of serialised resources that are parsed in one cooperative step."""
+_ENTRY = 100
+"""Bytes that take as long to parse as the overhead of one resource."""
 _MANY = 16
 """Number of kinds above which a changed bag takes its parts over from the bag before the change."""
 
@@ -82,7 +87,8 @@ class Resources(Mapping[Kind, Amount]):
             return item in self._amounts
         if item is not self:
             amounts = self._amounts
-            for kind, amount in reversed(item._amounts.items()):  # ranges come last, differ first
+            entries = item._amounts.items()  # noqa: SLF001 - another bag
+            for kind, amount in reversed(entries):  # ranges differ more often, and come last
                 present = amounts.get(kind)
                 if present is not amount and (present is None or not covers(present, amount)):
                     return False
@@ -441,7 +447,7 @@ def parse_total(messages: Iterable[bytes]) -> Resources:
     known = _TOTALS.get(key)
     if known is not None:
         return known
-    return _TOTALS.put(key, _sum(key, None), sum(map(len, key)))
+    return _TOTALS.put(key, run_to_completion(_sum(key, None)), sum(map(len, key)))
 
 
 def parse_allocated(messages: Iterable[bytes]) -> tuple[str, Resources]:
@@ -453,6 +459,11 @@ def parse_allocated(messages: Iterable[bytes]) -> tuple[str, Resources]:
         InvalidResource: A message is malformed, unallocated, or allocated to another role than the
             first.
     """
+    return run_to_completion(parse_allocated_in_steps(messages))
+
+
+def parse_allocated_in_steps(messages: Iterable[bytes]) -> Cooperative[tuple[str, Resources]]:
+    """Generator form of `parse_allocated`."""
     key = tuple(messages)
     known = _BAGS.get(key)
     if known is not None:
@@ -465,7 +476,8 @@ def parse_allocated(messages: Iterable[bytes]) -> tuple[str, Resources]:
             f"resource {decoded(key[0])[0].name!r} has no allocation_info.role; "
             "offered, used and recovered resources must have one"
         )
-    return _BAGS.put(key, (role, _sum(key, role)), sum(map(len, key)))
+    resources = yield from _sum(key, role)
+    return _BAGS.put(key, (role, resources), sum(map(len, key)))
 
 
 def parse_used(messages: Iterable[bytes]) -> dict[str, Resources]:
@@ -489,8 +501,8 @@ def parse_used(messages: Iterable[bytes]) -> dict[str, Resources]:
     return {role: parse_allocated(entries)[1] for role, entries in by_role.items()}
 
 
-def _sum(messages: Iterable[bytes], role: str | None) -> Resources:
-    """Parse resources, and return their sum.
+def _sum(messages: Iterable[bytes], role: str | None) -> Cooperative[Resources]:
+    """Parse resources, and return their sum. Generator for cooperative steps.
 
     Args:
         messages: Serialised resources.
@@ -501,7 +513,12 @@ def _sum(messages: Iterable[bytes], role: str | None) -> Resources:
     """
     amounts: dict[Kind, Amount] = {}
     repeated: dict[Kind, list[Amount]] = {}
+    remaining = _BYTES_A_STEP
     for data in messages:
+        remaining -= len(data) + _ENTRY
+        if remaining < 0:
+            remaining = _BYTES_A_STEP
+            yield
         kind, amount, allocated_to = decoded(data)
         if allocated_to != role:
             raise InvalidResource(

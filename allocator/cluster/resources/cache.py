@@ -40,15 +40,16 @@ class Cache(Generic[Key, Result]):
         result = self._young.get(key)
         return result if result is not None else self._old.get(key)
 
-    def put(self, key: Key, result: Result, size: int) -> Result:
+    def put(self, key: Key, result: Result, size: int, *, compact: bool = False) -> Result:
         """Store a result, which must not be None, and return the same result.
 
         Args:
             key: The arguments of the function.
             result: The function's result.
             size: Bytes of the data that the result was computed from.
+            compact: Whether key and result take no more memory than `size`, as a bit mask does.
         """
-        cost = _ENTRY + size * _GROWTH
+        cost = _ENTRY + size * (1 if compact else _GROWTH)
         if cost * 50 <= self._most:
             self._free -= cost
             if self._free < 0:

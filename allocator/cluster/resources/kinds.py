@@ -97,7 +97,10 @@ def decoded(data: bytes) -> tuple[Kind, Amount, str | None]:
         InvalidResource: The resource is unusable.
     """
     known = _DECODED.get(data)
-    return known if known is not None else _DECODED.put(data, _decode(data), len(data))
+    if known is not None:
+        return known
+    result = _decode(data)
+    return _DECODED.put(data, result, len(data), compact=isinstance(result[1], ranges.Mask))
 
 
 def _decode(data: bytes) -> tuple[Kind, Amount, str | None]:
@@ -172,7 +175,7 @@ def _new_kind(template: bytes, whole: int | None) -> Kind:
 
 def _is_whole(message: mesos.Resource) -> bool:
     """Return whether a resource is only usable as a whole: a volume, MOUNT, BLOCK or RAW disk."""
-    if not message.HasField("disk"):
+    if not message.HasField("disk") or message.type != mesos.Value.SCALAR:
         return False
     disk = message.disk
     if disk.HasField("persistence"):
@@ -197,7 +200,10 @@ def encoded(template: bytes, amount: Amount, role: str) -> bytes:
     if known is not None:
         return known
     data = _encode(template, amount, role)
-    return _ENCODED.put(key, data, 2 * len(data) + len(template))
+    compact = isinstance(amount, ranges.Mask)
+    if compact:  # an offer that is declined comes back as it was sent
+        _DECODED.put(data, (_kind(template, None), amount, role), len(data), compact=True)
+    return _ENCODED.put(key, data, 2 * len(data) + len(template), compact=compact)
 
 
 def _encode(template: bytes, amount: Amount, role: str) -> bytes:
@@ -227,7 +233,7 @@ def _amount(message: mesos.Resource) -> Amount:
         return amount
     if message.type == mesos.Value.RANGES:
         try:
-            return ranges.coalesced((entry.begin, entry.end) for entry in message.ranges.range)
+            return ranges.coalesced([(entry.begin, entry.end) for entry in message.ranges.range])
         except ValueError as error:
             raise InvalidResource(f"resource {message.name!r}: {error}") from error
     items = frozenset(message.set.item)

@@ -33,6 +33,7 @@ _LONGEST_MASK = 2**20
 _SPLICED = 8
 """One of two sets has this many times more intervals: the few intervals are spliced into them."""
 _FLAGS = bytes.maketrans(b"01", b"\0\1")
+_ONE = ord("1")
 
 
 def coalesced(entries: Iterable[tuple[int, int]]) -> Ranges:
@@ -42,13 +43,18 @@ def coalesced(entries: Iterable[tuple[int, int]]) -> Ranges:
         ValueError: An interval ends before it begins, or two intervals overlap.
     """
     ordered = sorted(entries)
-    for begin, end in ordered:
-        if begin > end:
-            raise ValueError(f"range {begin}-{end} ends before it begins")
-    for (begin, end), (next_begin, next_end) in pairwise(ordered):
-        if next_begin <= end:
-            raise ValueError(f"ranges {begin}-{end} and {next_begin}-{next_end} overlap")
-    return _joined(ordered)
+    joined: list[tuple[int, int]] = []
+    last = -2
+    for interval in ordered:
+        begin, end = interval
+        if end < begin or begin <= last:
+            raise ValueError(_flaw(ordered))
+        if begin == last + 1:
+            joined[-1] = (joined[-1][0], end)
+        else:
+            joined.append(interval)
+        last = end
+    return _canonical(joined)
 
 
 def intervals(a: Ranges) -> Intervals:
@@ -83,33 +89,14 @@ def difference(a: Ranges, b: Ranges) -> Ranges:
             bits = _bits(a, begin, length)
             return _from_bits(begin, bits ^ (bits & _bits(b, begin, length)))
         a, b = intervals(a), intervals(b)
-    elif _is_far_longer(a, b):
-        return _without(a, b)
-    remaining: list[tuple[int, int]] = []
-    holes = iter(b)
-    hole = next(holes, None)
-    for begin, end in a:
-        start = begin
-        while hole is not None and hole[0] <= end:
-            if hole[1] >= start:
-                if hole[0] > start:
-                    remaining.append((start, hole[0] - 1))
-                start = hole[1] + 1
-            if hole[1] > end:
-                break  # the hole may reach into the next interval, too
-            hole = next(holes, None)
-        if start <= end:
-            remaining.append((start, end))
-    return _canonical(remaining)
+    return _without(a, b) if _is_far_longer(a, b) else _difference(a, b)
 
 
 def contains(a: Ranges, b: Ranges) -> bool:
     """Return whether `a` has all integers of `b`; costs as for `union`, less if it has not."""
     if isinstance(a, Mask) and isinstance(b, Mask):
         distance = b.base - a.base
-        if distance < 0 or distance >= _LONGEST_MASK:
-            return False
-        return b.bits << distance | a.bits == a.bits
+        return 0 <= distance < _LONGEST_MASK and b.bits << distance | a.bits == a.bits
     if not b:
         return True
     if not a or _begin(b) < _begin(a) or _end(a) < _end(b):
@@ -120,19 +107,7 @@ def contains(a: Ranges, b: Ranges) -> bool:
             present = _bits(a, begin, length)
             return present | _bits(b, begin, length) == present
         a, b = intervals(a), intervals(b)
-    elif _is_far_longer(a, b):
-        for begin, end in b:
-            if a[bisect_right(a, begin, key=_begins) - 1][1] < end:
-                return False
-        return True
-    entries = iter(a)
-    first_in, last_in = next(entries)
-    for begin, end in b:
-        while last_in < begin:
-            first_in, last_in = next(entries)
-        if begin < first_in or last_in < end:
-            return False
-    return True
+    return _has_few(a, b) if _is_far_longer(a, b) else _has_all(a, b)
 
 
 def first(a: Ranges, number: int) -> Ranges:
@@ -174,6 +149,17 @@ def _begin(a: Ranges) -> int:
 
 def _end(a: Ranges) -> int:
     return a.base + a.bits.bit_length() - 1 if isinstance(a, Mask) else a[-1][1]
+
+
+def _flaw(ordered: list[tuple[int, int]]) -> str:
+    """Return a description of intervals of which one is reversed, or two overlap."""
+    for begin, end in ordered:
+        if begin > end:
+            return f"range {begin}-{end} ends before it begins"
+    for (begin, end), (next_begin, next_end) in pairwise(ordered):
+        if next_begin <= end:
+            return f"ranges {begin}-{end} and {next_begin}-{next_end} overlap"
+    raise AssertionError("the intervals are valid")
 
 
 def _joined(ordered: Iterable[tuple[int, int]]) -> Ranges:
@@ -233,9 +219,50 @@ def _bits(a: Ranges, base: int, length: int) -> int:
         return bits
     # A difference of powers of two is a run of ones: 2⁵ − 2² has the bits 2, 3 and 4.
     begins, ends = bytearray(b"0") * (length + 1), bytearray(b"0") * (length + 1)
-    for begin, end in a[start:stop]:
-        begins[last + 1 - max(begin, base)] = ends[last - min(end, last)] = 49  # the digit 1
+    begins[last + 1 - max(a[start][0], base)] = ends[last - min(a[stop - 1][1], last)] = _ONE
+    for n in range(start + 1, stop):
+        begins[last + 1 - a[n][0]] = ends[last - a[n - 1][1]] = _ONE
     return int(ends, 2) - int(begins, 2)
+
+
+def _difference(a: Intervals, b: Intervals) -> Ranges:
+    """Return the integers of `a` that are not in `b`; O(len(a) + len(b))."""
+    remaining: list[tuple[int, int]] = []
+    holes = iter(b)
+    hole = next(holes, None)
+    for begin, end in a:
+        start = begin
+        while hole is not None and hole[0] <= end:
+            if hole[1] >= start:
+                if hole[0] > start:
+                    remaining.append((start, hole[0] - 1))
+                start = hole[1] + 1
+            if hole[1] > end:
+                break  # the hole may reach into the next interval, too
+            hole = next(holes, None)
+        if start <= end:
+            remaining.append((start, end))
+    return _canonical(remaining)
+
+
+def _has_all(a: Intervals, b: Intervals) -> bool:
+    """Return whether `a` has all integers of `b`, of which the last is not beyond the last of `a`.
+
+    Costs O(len(a) + len(b)).
+    """
+    entries = iter(a)
+    first_in, last_in = next(entries)
+    for begin, end in b:
+        while last_in < begin:
+            first_in, last_in = next(entries)
+        if begin < first_in or last_in < end:
+            return False
+    return True
+
+
+def _has_few(a: Intervals, b: Intervals) -> bool:
+    """Return the same for few intervals `b`, of which the first is not before the first of `a`."""
+    return all(a[bisect_right(a, begin, key=_begins) - 1][1] >= end for begin, end in b)
 
 
 def _union(a: Ranges, mask: Mask) -> Ranges:
@@ -257,9 +284,10 @@ def _spliced(a: Intervals, b: Intervals) -> Ranges:
     for begin, end in b:
         start = bisect_left(joined, begin - 1, key=_ends)
         stop = bisect_right(joined, end + 1, start, key=_begins)
+        low, high = begin, end
         if start < stop:
-            begin, end = min(begin, joined[start][0]), max(end, joined[stop - 1][1])
-        joined[start:stop] = [(begin, end)]
+            low, high = min(begin, joined[start][0]), max(end, joined[stop - 1][1])
+        joined[start:stop] = [(low, high)]
     return _canonical(joined)
 
 
