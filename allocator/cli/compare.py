@@ -186,7 +186,7 @@ def compare(
         typer.echo(json.dumps(answer, indent=2))
     else:
         _show(result, skipping, settings)
-        if settings[result.rows[0].policy].blocking == options.Blocking.HEAD_OF_LINE:
+        if settings[result.rows[0].policy].blocking == options.Blocking.HEAD_OF_LINE.value:
             _warn_of_blocking(result.used_while_waiting, compared_with_skip=skipping is not None)
         print_never_started(result.never_started)
         typer.echo("\n".join(str(path) for path in (file, by_user_file) if path is not None))
@@ -216,7 +216,9 @@ def _simulated(
     from allocator.simulation.studies.comparisons import check_record
     from allocator.simulation.summary import utilization, utilization_while_waiting
 
-    users, used, used_while_waiting, sums, records = {}, {}, {}, {}, {}
+    users, sums, records = {}, {}, {}
+    used: dict[str, Mapping[str, float | None]] = {}
+    used_while_waiting: dict[str, Mapping[str, float | None]] = {}
     never_started = 0
     for number, (name, setting) in enumerate(settings.items(), 1):
         outcome = fastest.simulate(trace, setting, events=False)
@@ -425,7 +427,9 @@ def _show_certainty(
     from allocator.cli.tables import console
 
     rule = settings[result.rows[0].policy].blocking
-    by_rule = {rule: result} | ({} if skipping is None else {"skip": skipping})
+    by_rule: dict[str, _Results] = {rule: result}
+    if skipping is not None:
+        by_rule["skip"] = skipping
     out = console()
     out.print("\nHow sure is this?", highlight=False)
     out.print(_table_of_intervals(by_rule))

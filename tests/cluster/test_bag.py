@@ -14,6 +14,7 @@ from allocator.cluster.resources import (
     Resources,
     decoded,
     parse_total,
+    ranges,
 )
 from allocator.cluster.resources import bag as bag_module
 from allocator.cluster.resources.amounts import Amount
@@ -56,7 +57,8 @@ def units(kind: Kind, amount: Amount) -> Iterator[tuple[object, int]]:
     if isinstance(amount, int):
         yield from ((number, kind.whole or 1) for number in range(amount))
     elif isinstance(amount, tuple):
-        yield from ((n, 1000) for begin, end in amount for n in range(begin, end + 1))
+        each = ranges.intervals(amount)
+        yield from ((n, 1000) for begin, end in each for n in range(begin, end + 1))
     else:
         yield from ((item, 1000) for item in sorted(amount))
 
