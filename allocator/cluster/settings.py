@@ -24,8 +24,9 @@ class EngineSettings:
     Some rules have changed since 1.0. Their defaults here are the former rules, because an event
     log without the setting was recorded under them. `allocator.service.config` sets the present
     rules: `whole_from`, `exact_ties`, `counts_for`, `roles_leave_room`, `roles_reserved_for`,
-    `roles_reserved_by_principal`, `hold_by_turns`, `shared_volumes_once`, `keeps_accumulated_use`
-    and `forgets_subtrees`. All other defaults hold for the configuration, too.
+    `roles_reserved_by_principal`, `hold_by_turns`, `shared_volumes_once`, `keeps_accumulated_use`,
+    `forgets_subtrees`, `leaf_keeps_commitments` and `frameworks_keep_places`. All other defaults
+    hold for the configuration, too.
     """
 
     policy: Policy
@@ -82,6 +83,13 @@ class EngineSettings:
     """Whether roles above idle roles count for `limits.idle_users`, and are forgotten at the same
     time. If false, only roles without sub-roles are idle. Event logs without this setting mean
     false."""
+    leaf_keeps_commitments: bool = False
+    """Whether the frameworks of a role itself keep their own commitments when the role's last
+    sub-role is gone. If false, they begin with all commitments of the role when it has sub-roles
+    again. Event logs without this setting mean false."""
+    frameworks_keep_places: bool = False
+    """Whether frameworks keep their places in `limits.frameworks` over a restart. Event logs
+    without this setting mean false."""
     limits: Limits = field(default_factory=Limits)
     """Maximum sizes of inputs."""
     seed: int = 0
@@ -104,4 +112,5 @@ class EngineSettings:
             idle_users=self.limits.idle_users,
             keeps_accumulated_use=self.keeps_accumulated_use,
             forgets_subtrees=self.forgets_subtrees,
+            leaf_keeps_commitments=self.leaf_keeps_commitments,
         )

@@ -829,6 +829,8 @@ class Config(SharedConfig):
             shared_volumes_once=True,
             keeps_accumulated_use=True,
             forgets_subtrees=True,
+            leaf_keeps_commitments=True,
+            frameworks_keep_places=True,
             limits=self.limits.limits(),
             users=tuple(
                 DeclaredUser(user.name, user.weight, user.commitment)

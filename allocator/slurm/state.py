@@ -61,6 +61,7 @@ class StateSettings:
             forget_after=self.forget_after,
             idle_users=self.idle_users,
             forgets_subtrees=True,
+            leaf_keeps_commitments=True,
             keeps_accumulated_use=True,
             scheduler="slurm",
             clients="jobs",

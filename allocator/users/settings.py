@@ -58,6 +58,9 @@ class UserSettings:
     forgets_subtrees: bool = False
     """Whether users above idle users count as idle, too, and are forgotten at the same time. If
     false, only users without sub-users are idle."""
+    leaf_keeps_commitments: bool = False
+    """Whether the virtual leaf of a user keeps its own commitments when the user's last sub-user is
+    gone. If false, the leaf of the next sub-users begins with all commitments of the user."""
     scheduler: By = "master"
     """Source of the weights that the scheduler sends."""
     clients: str = "frameworks"

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from copy import copy
+from dataclasses import replace
 from typing import Generic, TypeAlias
 
 from allocator.compilation import mypyc_attr
@@ -72,6 +73,8 @@ class UserTree(Generic[Client]):
         """The time at which idle users were last sorted, because there were too many."""
         self._unforgettable = 0
         """Number of idle users beyond the limit after the last sort."""
+        self._without_sub_users: dict[str, None] = {}
+        """Users that have a pool although their last sub-user is gone (`_end_pools`)."""
         self._declared = {declared.name: declared for declared in settings.declared}
         self.pool: Pool[str] = self._pools.top
         """The pool of the top-level users."""
@@ -99,6 +102,7 @@ class UserTree(Generic[Client]):
         tree._absent = AbsentUsers(tree._pools)
         tree._export = tree._new_export()
         tree._idle_since = dict(self._idle_since)
+        tree._without_sub_users = dict(self._without_sub_users)
         tree._known = {}
         remaining = list(tree._root.children.values())
         while remaining:
@@ -540,35 +544,57 @@ class UserTree(Generic[Client]):
             self._pools.set_decay(memory.tau)
         tau = self._pools.tau if memory.tau is None else memory.tau
         accumulated = dict[str, AccumulatedUse]()
+        users, leaves = dict[str, RememberedUser](), dict[str, RememberedUser]()
         for name, remembered in self._within_depth(memory.users):
             yield
-            overuse, rate = present.get(name, ({}, 0.0))
-            commitments, rest = commitments_after(remembered, overuse, elapsed, tau)
-            amount, former_rate = remembered.accumulated
-            accumulated[name] = AccumulatedUse(amount, min(former_rate, rate)).after(elapsed)
-            mean_use = remembered.mean_use
-            if tau is not None:
-                mean_use = {
-                    resource: decayed(mean, 0.0, elapsed, tau)
-                    for resource, mean in mean_use.items()
-                }
-            used = max(mean_use.values(), default=0.0) >= NEGLIGIBLE_COMMITMENT
+            current = _current(remembered, *present.get(name, ({}, 0.0)), elapsed, tau)
+            accumulated[name] = current.accumulated
             if name.endswith("/.") and name not in self._known:
-                user = self._known.get(name[:-2])
-                if user is not None and user.sub_pool is not None and name in user.sub_pool:
-                    user.sub_pool.set_commitment(name, commitments, others=rest)
-                    user.sub_pool.set_mean_use(name, mean_use)
-                elif is_significant(commitments, rest) or self._keeps_accumulated_use:
-                    self._absent.put(name, commitments, rest, accumulated[name])
-                continue
-            needed = used or is_significant(commitments, rest) or self._keeps_accumulated_use
-            if name not in self._known and not needed and not self._is_ordered(remembered):
-                continue
-            siblings = self.get(name).siblings
-            siblings.set_commitment(name, commitments, others=rest)
-            siblings.set_mean_use(name, mean_use)
-            self._restore_orders(name, remembered)
+                leaves[name] = current
+            elif name in self._known or self._must_know(current):
+                self.get(name)
+                users[name] = current
+            if not self._settings.leaf_keeps_commitments:
+                yield from self._restore(users, leaves)
+                users, leaves = {}, {}
+        yield from self._restore(users, leaves)
         self._restore_use(accumulated)
+
+    def _restore(
+        self, users: Mapping[str, RememberedUser], leaves: Mapping[str, RememberedUser]
+    ) -> Cooperative[None]:
+        """Set the commitments, mean use and orders of known users and of virtual leaves.
+
+        All users are added before this call, because the leaf that begins with the first sub-user
+        gets all commitments of its user.
+        """
+        for name, current in users.items():
+            yield
+            siblings = self._known[name].siblings
+            siblings.set_commitment(name, current.commitments, others=current.others)
+            siblings.set_mean_use(name, current.mean_use)
+            self._restore_orders(name, current)
+        for leaf, current in leaves.items():
+            yield
+            name = leaf.removesuffix("/.")
+            user = self._known.get(name)
+            if user is not None and user.sub_pool is None and name in users:
+                of_user = users[name].commitments, users[name].others
+                if _differ(of_user, (current.commitments, current.others)):
+                    self._sub_pool(user)
+                    self.begin_leaf(user)
+                    self._without_sub_users[name] = None
+            if user is not None and user.sub_pool is not None and leaf in user.sub_pool:
+                user.sub_pool.set_commitment(leaf, current.commitments, others=current.others)
+                user.sub_pool.set_mean_use(leaf, current.mean_use)
+            elif is_significant(current.commitments, current.others) or self._keeps_accumulated_use:
+                self._absent.put(leaf, current.commitments, current.others, current.accumulated)
+
+    def _must_know(self, remembered: RememberedUser) -> bool:
+        """Return whether a stored user matters although it has no clients."""
+        used = max(remembered.mean_use.values(), default=0.0) >= NEGLIGIBLE_COMMITMENT
+        significant = is_significant(remembered.commitments, remembered.others)
+        return used or significant or self._keeps_accumulated_use or self._is_ordered(remembered)
 
     @property
     def look_is_due(self) -> bool:
@@ -635,6 +661,7 @@ class UserTree(Generic[Client]):
         """
         kept = self._known if self._keeps_accumulated_use else ()
         self._export.mark_removed(self._absent.forget_faded(kept))
+        yield from self._end_pools()
         idle = yield from self._outdated_idle()
         removable = yield from self._removable(idle)
         for number, name in enumerate(removable, 1):
@@ -650,6 +677,30 @@ class UserTree(Generic[Client]):
         if self._sorted_at == self.now:
             self._unforgettable = max(len(self._idle_since) - self._settings.idle_users, 0)
         return list(removable)
+
+    def _end_pools(self) -> Cooperative[None]:
+        """End the pools of users without sub-users, unless virtual leaf and user differ.
+
+        Sub-users that are gone may have caused commitments of the user. If its pool ended, the leaf
+        of its next pool would begin with these commitments.
+        """
+        ended, kept = list[User[Client]](), dict[str, None]()
+        for number, name in enumerate(self._without_sub_users, 1):
+            if not number % _USERS_A_STEP:
+                yield
+            user = self._known.get(name)
+            if user is None or user.children or user.sub_pool is None:
+                continue
+            leaf = user.sub_pool.debts(user.leaf) if user.leaf in user.sub_pool else ({}, 0.0)
+            if _differ(user.siblings.debts(name), leaf):
+                kept[name] = None
+            else:
+                ended.append(user)
+        self._without_sub_users = kept
+        for user in ended:
+            self._end_pool(user)
+        for name in kept:
+            self.begin_leaf(self._known[name])
 
     def _outdated_idle(self) -> Cooperative[list[str]]:
         """Return idle users and virtual leaves to forget: long idle, or more than `idle_users`."""
@@ -680,6 +731,8 @@ class UserTree(Generic[Client]):
                 yield
             if self._weights.keeps(name):
                 del self._idle_since[name]
+            elif name.removesuffix("/.") in self._without_sub_users:
+                continue
             elif self._is_alone(name, removable) and self._is_decayed(name):
                 removable[name] = None
         return removable
@@ -840,18 +893,28 @@ class UserTree(Generic[Client]):
         del self._known[user.name]
         parent = user.parent
         assert parent is not None
+        if user.sub_pool is not None:
+            self._end_pool(user)
         user.siblings.remove(user.name)
         del parent.children[user.name]
         if self._weights.by(user.name) and parent is not self._root:
             self._update_named(parent)
         if parent is not self._root and not parent.children:
-            if parent.sub_pool is not None and parent.leaf in parent.sub_pool:
-                self._export.mark_removed([parent.leaf])
-            self._pools.end(parent)
-            self._idle_since.pop(parent.leaf, None)
+            if self._settings.leaf_keeps_commitments:
+                self._without_sub_users[parent.name] = None
+            else:
+                self._end_pool(parent)
             if parent.name not in self._idle_since:
                 self._note_idle(parent)
         self._pools.mark_outdated(parent)
+
+    def _end_pool(self, user: User[Client]) -> None:
+        """End the pool of a user without sub-users, and with it the virtual leaf."""
+        assert user.sub_pool is not None
+        if user.leaf in user.sub_pool:
+            self._export.mark_removed([user.leaf])
+        self._pools.end(user)
+        self._idle_since.pop(user.leaf, None)
 
     def _forget_leaf(self, user: User[Client]) -> None:
         """Remove a user's virtual leaf, because the user has no clients of its own any more."""
@@ -867,7 +930,7 @@ class UserTree(Generic[Client]):
             return
         if not user.children:
             self._idle_since[user.name] = self.now
-        elif user.sub_pool is not None and user.leaf in user.sub_pool:
+        if user.sub_pool is not None and user.leaf in user.sub_pool:
             self._idle_since[user.leaf] = self.now
         self._note_idle_above(user)
 
@@ -970,3 +1033,48 @@ class UserTree(Generic[Client]):
 def in_range(weight: float) -> float:
     """Return a positive weight, clipped to the range that pools support."""
     return min(max(weight, LEAST_WEIGHT), LARGEST_WEIGHT)
+
+
+def _current(
+    remembered: RememberedUser,
+    overuse: Mapping[str, float],
+    rate: float,
+    elapsed: float,
+    tau: float | None,
+) -> RememberedUser:
+    """Return a stored user's present state.
+
+    Args:
+        remembered: The stored user.
+        overuse: The user's present over-use by resource.
+        rate: The present increase of accumulated use per second.
+        elapsed: Time since the storage, in seconds.
+        tau: Time constant of the decay in seconds; None if the policy has no commitments.
+    """
+    commitments, rest = commitments_after(remembered, overuse, elapsed, tau)
+    amount, former_rate = remembered.accumulated
+    mean_use = remembered.mean_use
+    if tau is not None:
+        mean_use = {
+            resource: decayed(mean, 0.0, elapsed, tau) for resource, mean in mean_use.items()
+        }
+    return replace(
+        remembered,
+        commitments=commitments,
+        others=rest,
+        mean_use=mean_use,
+        accumulated=AccumulatedUse(amount, min(former_rate, rate)).after(elapsed),
+    )
+
+
+def _differ(
+    a: tuple[Mapping[str, float], float],
+    b: tuple[Mapping[str, float], float],
+) -> bool:
+    """Return whether two users' commitments by resource, and of other resources, differ much."""
+    (of_a, others_a), (of_b, others_b) = a, b
+    differences = {
+        resource: abs(of_a.get(resource, others_a) - of_b.get(resource, others_b))
+        for resource in of_a.keys() | of_b.keys()
+    }
+    return is_significant(differences, abs(others_a - others_b))

@@ -34,6 +34,7 @@ def made(
     master.settings = replace(
         master.settings,
         roles_leave_room=leaves_room,
+        frameworks_keep_places=leaves_room,
         roles_reserved_for=reserved_for,
         roles_reserved_by_principal=by_principal,
     )
@@ -175,7 +176,12 @@ FRAMEWORKS = 100
 def made_for(frameworks: int) -> MasterSide:
     """Return a master whose service limits the number of frameworks."""
     master = MasterSide(limits=Limits(frameworks=frameworks))
-    master.settings = replace(master.settings, roles_leave_room=True, roles_reserved_for=600.0)
+    master.settings = replace(
+        master.settings,
+        roles_leave_room=True,
+        frameworks_keep_places=True,
+        roles_reserved_for=600.0,
+    )
     master.engine = Engine(master.settings)
     master.restore(contract.Snapshot(time_ns=master.now_ns))
     return master

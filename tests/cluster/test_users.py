@@ -441,6 +441,75 @@ def test_idle_users_with_commitments_beyond_the_limit_are_not_sorted_at_each_tic
     assert sum(cost > 400 for cost in costs) == 2, "once a minute"
 
 
+def commitment(users: Users, name: str) -> float:
+    """Return the commitment of a user or virtual leaf to CPUs; -1 if it is unknown."""
+    standing = users.standing(name)
+    return -1.0 if standing is None else standing.commitments.get("cpus", 0.0)
+
+
+OWN = replace(SDRF, forget_after=10.0, forgets_subtrees=True, leaf_keeps_commitments=True)
+
+
+def with_commitments_of_a_gone_sub_role(settings_: EngineSettings) -> Users:
+    """Return users with the framework of `a`, which owes nothing, and a sub-role that has left."""
+    users = new_users(settings_)
+    join(users, "a")
+    users.remove(users.get("a/b"), join(users, "a/b"))
+    users.set_commitments("a", {"cpus": 0.5}, 0.0)
+    users.advance(users.now + 10.0)
+    users.forget_idle()
+    assert "a/b" not in users
+    users.advance(users.now + 1.0)
+    users.forget_idle()
+    return users
+
+
+@pytest.mark.parametrize("restarts", [0, 1, 2])
+def test_frameworks_of_a_role_do_not_get_the_commitments_of_a_gone_sub_role(restarts: int) -> None:
+    users = with_commitments_of_a_gone_sub_role(OWN)
+    for _ in range(restarts):
+        memory = users.memory()
+        users = new_users(OWN, now=memory.time)
+        join(users, "a")
+        users.inherit(memory)
+        users.forget_idle()
+    join(users, "a/x")
+    assert commitment(users, "a") == pytest.approx(0.463, abs=0.001)
+    assert commitment(users, "a/.") == 0.0
+
+
+def test_under_former_event_logs_these_frameworks_get_all_commitments_of_the_role() -> None:
+    users = with_commitments_of_a_gone_sub_role(replace(OWN, leaf_keeps_commitments=False))
+    join(users, "a/x")
+    assert commitment(users, "a/.") == commitment(users, "a") > 0.4
+
+
+@pytest.mark.parametrize("stored", [True, False], ids=["leaf stored", "leaf unknown"])
+def test_a_snapshot_without_a_sub_role_keeps_its_commitments_from_the_other_frameworks(
+    *, stored: bool
+) -> None:
+    before = new_users(OWN)
+    if stored:
+        join(before, "a")
+    join(before, "a/b")
+    for name in ("a", "a/b"):
+        before.set_commitments(name, {"cpus": 0.5}, 0.0)
+    users = new_users(OWN)
+    join(users, "a")
+    users.inherit(before.memory())
+    join(users, "a/x")
+    assert [commitment(users, name) for name in ("a", "a/b", "a/.")] == [0.5, 0.5, 0.0]
+
+
+def test_the_pool_below_a_role_ends_when_only_its_own_frameworks_have_commitments() -> None:
+    users = with_commitments_of_a_gone_sub_role(OWN)
+    assert users.get("a").sub_pool is not None
+    users.advance(users.now + 20 * HALF_LIFE)
+    users.forget_idle()
+    assert users.get("a").sub_pool is None
+    assert set(users.names()) == {"a"}
+
+
 def test_a_new_branch_is_the_only_change_for_the_store() -> None:
     users = new_users(replace(SUBTREES, counts_for=4.0))
     for number in range(20):

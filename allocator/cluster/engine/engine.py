@@ -543,6 +543,7 @@ def _empty_cluster(
                 role_rules,
                 most=settings.limits.frameworks or math.inf,
                 counts_reserved=True,
+                outlive_restarts=settings.frameworks_keep_places,
                 few=0,
                 things="frameworks",
                 setting="limits.frameworks",

@@ -41,7 +41,7 @@ class MemoryHandover:
         if self._inherited is not None:
             return self._inherited.places
         frameworks, nodes = cluster.framework_places, cluster.roles.counted()
-        if not frameworks.are_crowded:
+        if not (frameworks.rules.outlive_restarts and frameworks.are_crowded):
             return nodes
         return {
             name: place._replace(nodes=0) for name, place in frameworks.counted().items()

@@ -56,8 +56,10 @@ def fill_cluster(
     if snapshot.HasField("whitelist"):
         cluster.whitelist = frozenset(snapshot.whitelist.hostnames)
     if cluster.roles.rules.leaves_room:
-        admitted = {name: place._replace(nodes=1) for name, place in places.items()}
-        frameworks = admitted | before.framework_places.counted()
+        frameworks = before.framework_places.counted()
+        if cluster.framework_places.rules.outlive_restarts:
+            admitted = {name: place._replace(nodes=1) for name, place in places.items()}
+            frameworks = admitted | frameworks
         nodes = {name: place for name, place in places.items() if place.nodes}
         yield from _plan_places(cluster, snapshot, frameworks, nodes)
     cluster.ledger.begin_adding_agents()

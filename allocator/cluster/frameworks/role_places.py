@@ -71,6 +71,8 @@ class PlaceRules:
     counts_reserved: bool = False
     """Whether reserved places count for their principal. If false, they count as places of other
     principals."""
+    outlive_restarts: bool = False
+    """Whether places of frameworks are kept over a restart of the service."""
     few: int = FEW
     """Number of places that a framework always gets if `leaves_room` is set."""
     things: str = "roles"

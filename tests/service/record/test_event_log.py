@@ -131,6 +131,8 @@ def test_every_setting_is_decoded_as_encoded() -> None:
         shared_volumes_once=True,
         keeps_accumulated_use=True,
         forgets_subtrees=True,
+        leaf_keeps_commitments=True,
+        frameworks_keep_places=True,
         limits=Limits(filters=3),
         forget_after=60.0,
     )
