@@ -58,9 +58,15 @@ def minus(a: Amount, b: Amount) -> Amount:
 
 
 def covers(a: Amount, b: Amount) -> bool:
-    """Return whether the first amount contains the second; False if their types differ."""
-    if isinstance(a, int):
-        return isinstance(b, int) and a >= b
+    """Return whether the first amount contains the second; False if their types differ.
+
+    Offers call this function more often than any other arithmetic. `type` is faster than
+    `isinstance` in interpreted code.
+    """
+    if type(a) is int:
+        return type(b) is int and a >= b
+    if type(a) is ranges.Mask and type(b) is ranges.Mask:
+        return ranges.is_within(b, a)
     if isinstance(a, tuple):
         return isinstance(b, tuple) and ranges.contains(a, b)
     return isinstance(a, frozenset) and isinstance(b, frozenset) and a >= b

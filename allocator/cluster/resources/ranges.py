@@ -95,8 +95,7 @@ def difference(a: Ranges, b: Ranges) -> Ranges:
 def contains(a: Ranges, b: Ranges) -> bool:
     """Return whether `a` has all integers of `b`; costs as for `union`, less if it has not."""
     if isinstance(a, Mask) and isinstance(b, Mask):
-        distance = b.base - a.base
-        return 0 <= distance < _LONGEST_MASK and b.bits << distance | a.bits == a.bits
+        return is_within(b, a)
     if not b:
         return True
     if not a or _begin(b) < _begin(a) or _end(a) < _end(b):
@@ -108,6 +107,13 @@ def contains(a: Ranges, b: Ranges) -> bool:
             return present | _bits(b, begin, length) == present
         a, b = intervals(a), intervals(b)
     return _has_few(a, b) if _is_far_longer(a, b) else _has_all(a, b)
+
+
+def is_within(part: Mask, whole: Mask) -> bool:
+    """Return whether one mask has all integers of another."""
+    base, bits = whole
+    distance = part.base - base
+    return 0 <= distance < _LONGEST_MASK and part.bits << distance | bits == bits
 
 
 def first(a: Ranges, number: int) -> Ranges:
