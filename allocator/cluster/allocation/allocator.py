@@ -59,6 +59,11 @@ class Allocator:
         self._filters = cluster.filters
         self._holds = cluster.holds
         self._index = ClientIndex(cluster.ledger, cluster.filters)
+        self._shares_singly = not (
+            cluster.ledger.clients.users.per_machine or cluster.whole_from == 1
+        )
+        """Whether `_offer_single` applies: all agents have one order of users, and one agent is no
+        group for bulk allocation."""
 
     def open_agents(self, agents: Sequence[Agent]) -> Cooperative[list[Agent]]:
         """Return the agents, in the given order, that have free resources and are not withheld."""
@@ -80,7 +85,7 @@ class Allocator:
         index = self._index
         yield from index.update_in_steps()
         limit = OutstandingOfferLimit(self._cluster, index)
-        if len(open_agents) == 1:
+        if len(open_agents) == 1 and index.unknown_demand and self._shares_singly:
             offers = self._offer_single(open_agents[0], limit, answer)
             if offers is not None:
                 return offers
@@ -145,7 +150,6 @@ class Allocator:
             ledger.quotas
             or ledger.assumed_usage is not None
             or self._holds.enabled
-            or cluster.whole_from == 1
             or not free.ordinary
             or not free.scalars
         ):

@@ -465,7 +465,8 @@ class ClientOrder:
 def first_client(clients: Clients, index: ClientIndex, eligible: ClientMask) -> Client | None:
     """Return the first of the eligible clients before any allocation of a cycle.
 
-    The pools are in the order in which `ClientOrder.clients` visits them.
+    The pools are in the order in which `ClientOrder.clients` visits them, unless the policy ranks
+    users on each machine separately.
 
     Args:
         clients: All clients.
@@ -474,11 +475,9 @@ def first_client(clients: Clients, index: ClientIndex, eligible: ClientMask) -> 
 
     Returns:
         The client. None: no client is eligible, or `ClientOrder` must find the first one, because
-            few of a user's clients are eligible or because the order differs by agent.
+            few of a user's clients are eligible.
     """
     users, all_clients = clients.users, index.wanting
-    if users.per_machine:
-        return None
     user, has_members = users.root, True
     if len(index.by_user) == _NAMES_OF_USER:  # the only user; its rank does not matter
         user, has_members = clients.node(next(iter(index.bit))), False
