@@ -23,6 +23,9 @@ from allocator.fairness.standing import CommitmentTrajectory, PoolSnapshot, Stan
 
 _USERS_A_STEP = 200
 """Users in a cooperative step."""
+_FEW_CHANGED = 2
+"""Number of changed users up to which `rank_ahead` ranks them. The next change may concern the same
+users if there are more."""
 _MANY_NEAR = 16
 """Above this number of users with nearly equal but different priorities, sorting them at each read
 costs too much. The pool then ranks these users by constants."""
@@ -283,6 +286,15 @@ class Pool(Generic[User]):
         if self._watch is None and (self._has_levels or self._rounds_keys):
             yield from self.rate_in_steps()
             yield from self._rank_in_steps()
+
+    def rank_ahead(self) -> None:
+        """Rank users whose allocation has changed, if they are few, before the next read does so.
+
+        The order does not depend on this call, but the next read is shorter. Nothing is done for
+        policies under which the time of ranking could matter.
+        """
+        if len(self._changed) <= _FEW_CHANGED and self._has_levels and self._watch is None:
+            self._update_order()
 
     def set_capacity(self, capacity: Quantities) -> None:
         """Replace the resources that are shared, for example after agents were added."""

@@ -10,6 +10,7 @@ from allocator.fairness import policies
 from allocator.fairness.machines import Machines
 from allocator.fairness.pool import Pool
 from allocator.fairness.quantities import Quantities
+from tests.counted import counted
 from tests.fairness.forecasts import forecast_passings
 
 CAPACITY = Quantities.parse("cpus:100;mem:200")
@@ -273,6 +274,8 @@ def test_all_readings_equal_those_of_a_pool_that_is_read_at_each_instant(
     for _ in steps(history, 100):
         expected = [look(history.kept_up) for look in LOOKS]
         number = history.chance.randrange(len(LOOKS))
+        if history.chance.random() < 0.5:
+            history.looked_at.rank_ahead()
         assert the_same(LOOKS[number](history.looked_at), expected[number])
         assert the_same(expected[-1], [*expected[0], *expected[1]])
         what_follows_from_what_is_set(history.kept_up, history.part, charging=history.charging)
@@ -372,3 +375,24 @@ def test_users_with_a_changed_commitment_trajectory_are_reported(
                 assert after[user] == before[user]
     assert lengths == {0, 1}, "a change of one user reports only that user"
     assert pool.take_diverted() == set()
+
+
+@pytest.mark.interpreted
+def test_a_user_ranked_ahead_makes_the_next_read_shorter_unless_many_have_changed() -> None:
+    def calls(*, changed: int, ahead: bool) -> int:
+        pool = Pool[str](policies.create("sdrf", {"half_life": 60}), now=0.0, capacity=CAPACITY)
+        for number in range(50):
+            pool.add(f"u{number}")
+            pool.set_active(f"u{number}", True)
+        first = next(iter(pool))
+        for number in range(changed):
+            pool.allocate(f"u{number}", TASKS[0])
+        if ahead:
+            pool.rank_ahead()
+        pool.advance(1.0)
+        read = counted(lambda: list(pool))
+        assert next(iter(pool)) != first
+        return read
+
+    assert calls(changed=1, ahead=True) < calls(changed=1, ahead=False)
+    assert calls(changed=9, ahead=True) == calls(changed=9, ahead=False)

@@ -258,6 +258,13 @@ class Engine(View):
             self._divergence, self._cluster.divergence = self._cluster.divergence, None
         return answer.last
 
+    def rank_ahead(self) -> None:
+        """Rank the top-level users that the last message concerned, if it concerned few.
+
+        The next message would otherwise do so first. No decision depends on this call.
+        """
+        self._users.pool.rank_ahead()
+
     def whole_answer(self) -> contract.Decisions:
         """Return all decisions about the last message, including decisions that slices contain."""
         return self._answer.whole()

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Generic, TypeVar
 
@@ -36,6 +36,11 @@ class Run(Generic[Part, T]):
         """Runs the steps after the first slice of the work; None if there are none."""
         self._changed: asyncio.Event | None = None
         """Set after each part, and at the end of the task."""
+
+    @property
+    def results(self) -> Sequence[T]:
+        """The result, once the work has ended and all parts have been read; else empty."""
+        return () if self._parts else self._results
 
     async def part(self) -> Part | None:
         """Wait for the next part and return it; None once the work has ended."""
@@ -127,6 +132,11 @@ class EngineLock:
     async def run(self, begin: Callable[[], Work[T]]) -> T:
         """Run work under the lock, as `start` does, and return the result of the work."""
         return await (await self.start(begin)).result()
+
+    def run_if_free(self, work: Callable[[], None]) -> None:
+        """Run short work on the engine at once, or skip it if another task uses the engine."""
+        if not self._lock.locked():
+            work()
 
     async def start(self, begin: Callable[[], InParts[Part, T]]) -> Run[Part, T]:
         """Acquire the lock, and run work in slices, between which other tasks run.

@@ -318,8 +318,8 @@ class Session:
                     yield answer
                     answer = await self._proceed(self._run)
                 decided = time.perf_counter() if self._run is None else self._run.ended
-                self._statistics.observe("decide", decided - started)
                 if answer is None:
+                    self._statistics.observe("decide", decided - started)
                     continue
                 if self._leads and answer.HasField("decisions") and self._is_measured(part):
                     self._add_measurements(answer.decisions.statistics, decided - started)
@@ -327,9 +327,17 @@ class Session:
                     answer.decisions.refused.extend(self._newly_refused())
                 yield answer
                 self._statistics.observe("write", time.perf_counter() - decided)
-                if part.HasField("snapshot") and self._leads:
-                    gc_tuning.collect_after_snapshot()
+                self._statistics.observe("decide", decided - started)
+                if self._leads:
+                    self._complete(part)
             self._statistics.lag = time.perf_counter() - received
+
+    def _complete(self, message: contract.FromMaster) -> None:
+        """Do work that the answer to a message did not have to wait for."""
+        if message.HasField("snapshot"):
+            gc_tuning.collect_after_snapshot()
+        else:
+            self._masters.engine_lock.run_if_free(self._engine.rank_ahead)
 
     def _bound_timestamps(self, message: contract.FromMaster) -> None:
         """Correct timestamps of a message that deviate too far from this machine's clock."""
@@ -475,8 +483,11 @@ class Session:
             Ended: the service has ended the stream.
         """
         try:
-            part = await run.part()
-            decisions = await run.result() if part is None else part
+            part = None if run.results else await run.part()
+            if part is not None:
+                decisions = part
+            else:
+                decisions = run.results[0] if run.results else await run.result()
             self._check_not_ended()  # the stream may have ended meanwhile
         except InvalidEvent as error:
             return self._request_snapshot(str(error))

@@ -141,3 +141,19 @@ def test_answers_are_computed_two_at_a_time() -> None:
 
     assert asyncio.run(crowd()) == list(range(20))
     assert most == ANSWERS
+
+
+def test_short_work_is_left_out_while_another_task_uses_the_engine() -> None:
+    engine, lock, done = Engine(), EngineLock(), list[bool]()
+
+    async def main() -> None:
+        long_message = asyncio.create_task(lock.run(lambda: engine.apply_in_steps("a")))
+        while engine.orderly:  # noqa: ASYNC110 - no event announces it
+            await asyncio.sleep(0)
+        lock.run_if_free(lambda: done.append(engine.orderly))
+        assert not done
+        await long_message
+        lock.run_if_free(lambda: done.append(engine.orderly))
+
+    asyncio.run(main())
+    assert done == [True]
