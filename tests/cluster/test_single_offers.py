@@ -9,6 +9,7 @@ from typing_extensions import override
 from allocator.cluster.agents.agent import Agent
 from allocator.cluster.allocation import Allocator
 from allocator.cluster.allocation.answer import Answer
+from allocator.cluster.allocation.client_index import ClientMask
 from allocator.cluster.allocation.offer_builder import OutstandingOfferLimit
 from allocator.cluster.engine.allocation_cycle import AllocationCycle
 from allocator.fairness import policies
@@ -25,9 +26,9 @@ class Counted(Allocator):
 
     @override
     def _offer_single(
-        self, agent: Agent, limit: OutstandingOfferLimit, answer: Answer
+        self, agent: Agent, may_use: ClientMask, limit: OutstandingOfferLimit, answer: Answer
     ) -> int | None:
-        offers = super()._offer_single(agent, limit, answer)
+        offers = super()._offer_single(agent, may_use, limit, answer)
         Counted.single += offers or 0
         return offers
 
@@ -37,7 +38,7 @@ class InStages(Allocator):
 
     @override
     def _offer_single(
-        self, agent: Agent, limit: OutstandingOfferLimit, answer: Answer
+        self, agent: Agent, may_use: ClientMask, limit: OutstandingOfferLimit, answer: Answer
     ) -> int | None:
         return None
 

@@ -85,8 +85,10 @@ class Allocator:
         index = self._index
         yield from index.update_in_steps()
         limit = OutstandingOfferLimit(self._cluster, index)
+        may_use: ClientMask | None = None
         if len(open_agents) == 1 and index.unknown_demand and self._shares_singly:
-            offers = self._offer_single(open_agents[0], limit, answer)
+            may_use = self._may_use(open_agents[0], index.wanting)
+            offers = self._offer_single(open_agents[0], may_use, limit, answer)
             if offers is not None:
                 return offers
         builder = OfferBuilder(self._cluster, limit, answer)
@@ -100,7 +102,9 @@ class Allocator:
                 eligible = limit.without(self._may_use(agent, quota_stage.guaranteed))
                 yield from quota_stage.serve(agent, eligible)
                 yield None
-        yield from self._fair_shares(open_agents, builder, index, order, limit)
+        if quotas:
+            may_use = None
+        yield from self._fair_shares(open_agents, builder, index, order, limit, may_use)
         builder.sorters.commit()
         # Resources that were withheld in this cycle may be available in the next one.
         if quotas or limit.excluded_any:
@@ -131,7 +135,7 @@ class Allocator:
         )
 
     def _offer_single(
-        self, agent: Agent, limit: OutstandingOfferLimit, answer: Answer
+        self, agent: Agent, may_use: ClientMask, limit: OutstandingOfferLimit, answer: Answer
     ) -> int | None:
         """Offer a whole agent to the first client in order, in a cycle with a single agent.
 
@@ -139,6 +143,7 @@ class Allocator:
 
         Args:
             agent: The only open agent.
+            may_use: The clients that may use the agent and do not decline all of it.
             limit: Excludes frameworks with too many outstanding offers.
             answer: Receives the offer.
 
@@ -154,7 +159,7 @@ class Allocator:
             or not free.scalars
         ):
             return None
-        allowed = limit.without(self._may_use(agent, index.wanting))
+        allowed = limit.without(may_use)
         if limit.excluded_any or allowed & ~index.unknown_demand:
             return None
         client = first_client(ledger.clients, index, allowed)
@@ -173,13 +178,14 @@ class Allocator:
             note_offer(cluster.meter, ledger.clients, client, cluster.now_ns / 1e9)
         return 1
 
-    def _fair_shares(
+    def _fair_shares(  # noqa: PLR0913, PLR0917 - the objects of one cycle
         self,
         agents: Sequence[Agent],
         builder: OfferBuilder,
         index: ClientIndex,
         order: ClientOrder,
         limit: OutstandingOfferLimit,
+        may_use: ClientMask | None,
     ) -> InParts[contract.Decisions, None]:
         """Run the second stage of a cycle: allocate agents by fair share, singly or in groups.
 
@@ -191,6 +197,7 @@ class Allocator:
             index: The clients that want offers, as client masks.
             order: Iterates over the clients in sorter order.
             limit: Excludes frameworks with too many outstanding offers.
+            may_use: The clients that may use the only agent; None: they are not known yet.
         """
         quotas, fair_shares = self._ledger.quotas, FairShareStage(builder, index, order)
         separate = builder.headroom.separate_limits
@@ -202,7 +209,7 @@ class Allocator:
             yield from self._serve_groups(agents, sharing, builder, bulk, fair_shares)
             return
         for number, agent in enumerate(agents):
-            allowed = limit.without(self._may_use(agent, sharing))
+            allowed = limit.without(self._may_use(agent, sharing) if may_use is None else may_use)
             if not allowed:
                 continue
             if number:
