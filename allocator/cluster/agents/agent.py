@@ -153,9 +153,10 @@ class Agent:
             exact = remainder.exact and not self.total.has_shared
             return remainder.free(), exact, remainder if remainder.exact else None
         free, exact = self.total, True
-        for _framework, _role, allocated in self.allocations():
-            exact = exact and allocated in free
-            free = free - allocated
+        for roles in self._ledger.values():
+            for allocated in roles.values():
+                exact = exact and allocated in free
+                free = free - allocated
         return free, exact, None
 
     def allocations(self) -> Iterator[tuple[str, str, Resources]]:

@@ -158,7 +158,11 @@ class Ledger:
         """
         for framework, roles in used.items():
             for role, resources in roles.items():
-                self._set_held(agent, framework, role, agent.held(framework, role) + resources)
+                before = agent.held(framework, role)
+                if framework in self.frameworks:
+                    self._set_held(agent, framework, role, before + resources)
+                else:
+                    self._record_allocation(agent, framework, role, before, before + resources)
                 if self.assumed_usage is not None:
                     self.assumed_usage.used(agent, Client(role, framework))
 

@@ -123,13 +123,10 @@ class Host:
         name is an address, or if the agent has the text attribute `ip`.
         """
         hostname, attributes = readable(info.hostname), tuple(info.attributes)
-        texts = [hostname, *(a.text.value for a in attributes if a.name == _ADDRESS_ATTRIBUTE)]
-        addresses = [_address(text) for text in texts if is_text(text)]
-        return cls(
-            name=hostname.lower(),
-            addresses=tuple(_number(address) for address in addresses if address is not None),
-            attributes=attributes,
-        )
+        texts = [a.text.value for a in attributes if a.name == _ADDRESS_ATTRIBUTE]
+        addresses = [_address(text) for text in (hostname, *texts) if is_text(text)]
+        numbers = [_number(address) for address in addresses if address is not None]
+        return cls(hostname.lower(), tuple(numbers), attributes)
 
     def has(self, required: _Required) -> bool:
         """Return whether the attributes of a name have, or contain, all required values."""

@@ -40,9 +40,10 @@ def add(cluster: Cluster, call: contract.AddAgent) -> Callable[[], Cooperative[N
     unavailability, unreadable = read_unavailability(call)
 
     def change() -> "Cooperative[None]":  # a string, which costs each call nothing
-        cluster.quarantine.put("agent", agent.id, "subscription", flaw)
-        cluster.quarantine.put("agent", agent.id, "resources", parser.flaw)
-        cluster.quarantine.put("agent", agent.id, "maintenance", unreadable)
+        if flaw or parser.flaw or unreadable or cluster.quarantine:
+            cluster.quarantine.put("agent", agent.id, "subscription", flaw)
+            cluster.quarantine.put("agent", agent.id, "resources", parser.flaw)
+            cluster.quarantine.put("agent", agent.id, "maintenance", unreadable)
         if call.HasField("excluded") or cluster.ledger.exclusions.of(agent.id):
             yield from _exclude(cluster, agent.id, call.excluded)
         yield from cluster.ledger.add_agent(agent, used)
