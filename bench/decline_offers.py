@@ -29,6 +29,7 @@ from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
 from allocator.contract.allocator_pb2_grpc import AllocatorStub
 from allocator.fairness import policies
+from bench.played.peers import START_LIMIT
 
 SECOND = 1_000_000_000
 GRID = [(agents, frameworks) for agents in (1000, 5000, 10000) for frameworks in (1, 50, 200, 1000)]
@@ -231,7 +232,7 @@ def service() -> Iterator[grpc.Channel]:
         options = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
         try:
             with grpc.insecure_channel(address, options) as channel:
-                grpc.channel_ready_future(channel).result(timeout=30)
+                grpc.channel_ready_future(channel).result(timeout=START_LIMIT)
                 yield channel
         finally:
             process.kill()
