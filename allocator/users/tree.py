@@ -579,8 +579,11 @@ class UserTree(Generic[Client]):
             name = leaf.removesuffix("/.")
             user = self._known.get(name)
             if user is not None and user.sub_pool is None and name in users:
-                of_user = users[name].commitments, users[name].others
-                if _differ(of_user, (current.commitments, current.others)):
+                stored = users[name]
+                of_leaf = current.commitments, current.others
+                if _differ((stored.commitments, stored.others), of_leaf) or (
+                    len(user.clients) and _differ((stored.mean_use, 0.0), (current.mean_use, 0.0))
+                ):
                     self._sub_pool(user)
                     self.begin_leaf(user)
                     self._without_sub_users[name] = None
@@ -681,8 +684,8 @@ class UserTree(Generic[Client]):
     def _end_pools(self) -> Cooperative[None]:
         """End the pools of users without sub-users, unless virtual leaf and user differ.
 
-        Sub-users that are gone may have caused commitments of the user. If its pool ended, the leaf
-        of its next pool would begin with these commitments.
+        Sub-users that are gone may have caused the user's commitments and mean use. If the pool
+        ended, the leaf of the user's next pool would begin with both.
         """
         ended, kept = list[User[Client]](), dict[str, None]()
         for number, name in enumerate(self._without_sub_users, 1):
@@ -691,8 +694,13 @@ class UserTree(Generic[Client]):
             user = self._known.get(name)
             if user is None or user.children or user.sub_pool is None:
                 continue
-            leaf = user.sub_pool.debts(user.leaf) if user.leaf in user.sub_pool else ({}, 0.0)
-            if _differ(user.siblings.debts(name), leaf):
+            has_leaf = user.leaf in user.sub_pool
+            leaf = user.sub_pool.debts(user.leaf) if has_leaf else ({}, 0.0)
+            differs = _differ(user.siblings.debts(name), leaf)
+            if len(user.clients) and has_leaf and not differs:  # else the user may be forgotten
+                mean_use = user.sub_pool.mean_use(user.leaf)
+                differs = _differ((user.siblings.mean_use(name), 0.0), (mean_use, 0.0))
+            if differs:
                 kept[name] = None
             else:
                 ended.append(user)
@@ -1071,7 +1079,7 @@ def _differ(
     a: tuple[Mapping[str, float], float],
     b: tuple[Mapping[str, float], float],
 ) -> bool:
-    """Return whether two users' commitments by resource, and of other resources, differ much."""
+    """Return whether two users' values by resource, and for other resources, differ much."""
     (of_a, others_a), (of_b, others_b) = a, b
     differences = {
         resource: abs(of_a.get(resource, others_a) - of_b.get(resource, others_b))

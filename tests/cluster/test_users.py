@@ -501,6 +501,31 @@ def test_a_snapshot_without_a_sub_role_keeps_its_commitments_from_the_other_fram
     assert [commitment(users, name) for name in ("a", "a/b", "a/.")] == [0.5, 0.5, 0.0]
 
 
+def test_frameworks_of_a_role_do_not_get_the_mean_use_of_a_gone_sub_role() -> None:
+    """Their weight in entitlements would count for resources that they have never used."""
+    users = new_users(replace(OWN, counts_for=4.0))
+    join(users, "a")
+    client = join(users, "a/b")
+    users.allocate(users.get("a/b"), client, CAPACITY)
+    users.update_entitlements()
+    for _ in range(2):
+        users.advance(users.now + 60.0)
+        users.look(None)
+    users.release(users.get("a/b"), client, CAPACITY)
+    users.remove(users.get("a/b"), client)
+    users.set_commitments("a", {}, 0.0)
+    users.set_commitments("a/b", {}, 0.0)
+    for _ in range(2):
+        users.advance(users.now + 10.0)
+        users.forget_idle()
+    assert "a/b" not in users
+    join(users, "a/x")
+    pool = users.get("a").sub_pool
+    assert pool is not None
+    assert users.pool.mean_use("a")["cpus"] > 0.1
+    assert pool.mean_use("a/.").get("cpus", 0.0) == 0.0
+
+
 def test_the_pool_below_a_role_ends_when_only_its_own_frameworks_have_commitments() -> None:
     users = with_commitments_of_a_gone_sub_role(OWN)
     assert users.get("a").sub_pool is not None
