@@ -131,20 +131,22 @@ Capacity = Annotated[
         show_default="the trace's machines",
     ),
 ]
+_BLOCKING = (
+    "Rule if the next user's task does not fit. head-of-line waits, and skip tries the following "
+    "users. hold and hold-all keep a machine for the task."
+)
 BlockingRule = Annotated[
     Blocking,
     typer.Option(
         metavar="RULE",
-        help="Rule if the next user's task does not fit: head-of-line waits, skip tries the "
-        "following users, hold and hold-all keep a machine for the task.",
+        help=_BLOCKING,
     ),
 ]
 BlockingRules = Annotated[
     Blocking | None,
     typer.Option(
         metavar="RULE",
-        help="Rule if the next user's task does not fit: head-of-line waits, skip tries the "
-        "following users, hold and hold-all keep a machine for the task.",
+        help=_BLOCKING,
         show_default="head-of-line, and the result with skip beside it",
     ),
 ]

@@ -517,7 +517,7 @@ class View(SchedulerAdapter):
         texts = [unreadable] if unreadable else []
         if self._cluster.quarantine:
             rejected = self._cluster.quarantine.of("framework", framework.id)
-            texts += [each.flaw.words for each in rejected]
+            texts += [member.flaw.words for member in rejected]
         agents = len(ledger.agents)
         clients = ledger.clients.of(framework.id) if agents else []
         if agents and not self._cluster.recovering:

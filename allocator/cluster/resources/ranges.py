@@ -68,8 +68,8 @@ def union(*sets: Ranges) -> Ranges:
     Costs O(n log n) in the number of intervals, O(bits) for each mask, and less if a set has far
     more intervals than another.
     """
-    masks = [each for each in sets if isinstance(each, Mask)]
-    plain = [each for each in sets if not isinstance(each, Mask)]
+    masks = [numbers for numbers in sets if isinstance(numbers, Mask)]
+    plain = [numbers for numbers in sets if not isinstance(numbers, Mask)]
     if len(sets) == 2 and not masks and _is_far_longer(plain[0], plain[1]):
         return _spliced(plain[0], plain[1])
     result = _joined(sorted(chain.from_iterable(plain)))
