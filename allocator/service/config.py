@@ -222,7 +222,8 @@ class UsersSection(SettingsSection):
     """Maximum weight of a user in the sum of weights, as a multiple of its use, if no operator
     has named the user. Users are counted for each resource separately. The use is the mean of
     the share held now and its average. The average decays as commitments do. `inf`: every known
-    user counts with its whole weight, as in the papers. See
+    user counts with its whole weight, as in the papers. Names of users that have left then count
+    until `forget_after`, so tenants must not be able to invent names. See
     [who counts as a user](policies.md#who-counts-as-a-user)."""
     declared: DeclaredUsers = ()
 
