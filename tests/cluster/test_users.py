@@ -619,3 +619,43 @@ def test_all_users_are_exported_for_the_store_in_many_short_steps(
     costs, changes = counted_steps(users.changes_in_steps())
     assert len(changes.courses) == 2000
     assert max(costs) * 5 < sum(costs)
+
+
+@given(st.randoms(use_true_random=False))
+@settings(deadline=None)
+def test_a_framework_that_holds_nothing_never_owes_what_sub_roles_have_used(chance: Random) -> None:
+    """Sub-roles come, hold resources, leave and are forgotten, also across snapshots."""
+    rules = replace(OWN, counts_for=4.0, limits=Limits(idle_users=chance.choice([0, 2])))
+    users = new_users(rules)
+    join(users, "a")
+    holding: dict[Client, Quantities] = {}
+    for number in range(60):
+        action = chance.choice(["join", "leave", "wait", "wait", "forget", "snapshot"])
+        if action == "join":
+            role = chance.choice(["a/b", "a/c/d", "e", "e/f"])
+            client = Client(role, f"f{number}")
+            holding[client] = Quantities({"cpus": chance.choice([0.0, 1.0, 3.0])})
+            users.add(users.get(role), client)
+            users.allocate(users.get(role), client, holding[client])
+        elif action == "leave" and holding:
+            client = chance.choice(list(holding))
+            users.release(users.get(client.role), client, holding.pop(client))
+            users.remove(users.get(client.role), client)
+        elif action == "wait":
+            users.advance(users.now + chance.choice([1.0, 5.0, 100.0]))
+            users.look(None)
+        elif action == "forget":
+            users.forget_idle()
+        else:
+            memory = users.memory()
+            users = new_users(rules, now=users.now)
+            join(users, "a")
+            for client, quantities in holding.items():
+                users.add(users.get(client.role), client)
+                users.allocate(users.get(client.role), client, quantities)
+            users.inherit(memory)
+        users.update_entitlements()
+        pool = users.get("a").sub_pool
+        if pool is not None:
+            assert commitment(users, "a/.") == pytest.approx(0.0, abs=0.001)
+            assert pool.mean_use("a/.").get("cpus", 0.0) == pytest.approx(0.0, abs=0.001)
