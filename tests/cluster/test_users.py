@@ -634,7 +634,7 @@ def test_a_framework_that_holds_nothing_never_owes_what_sub_roles_have_used(chan
         if action == "join":
             role = chance.choice(["a/b", "a/c/d", "e", "e/f"])
             client = Client(role, f"f{number}")
-            holding[client] = Quantities({"cpus": chance.choice([0.0, 1.0, 3.0])})
+            holding[client] = Quantities({"cpus": chance.choice([0, 5_000, 40_000])})
             users.add(users.get(role), client)
             users.allocate(users.get(role), client, holding[client])
         elif action == "leave" and holding:
