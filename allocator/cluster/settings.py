@@ -88,8 +88,8 @@ class EngineSettings:
     sub-role is gone. If false, they begin with all commitments of the role when it has sub-roles
     again. Event logs without this setting mean false."""
     frameworks_keep_places: bool = False
-    """Whether frameworks keep their places in `limits.frameworks` over a restart. Event logs
-    without this setting mean false."""
+    """Whether frameworks keep their places in `limits.frameworks` over a restart, and keep all
+    places only under the same principal. Event logs without this setting mean false."""
     limits: Limits = field(default_factory=Limits)
     """Maximum sizes of inputs."""
     seed: int = 0

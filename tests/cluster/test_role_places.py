@@ -170,6 +170,45 @@ def test_a_principal_without_roles_always_gets_some(asked: list[PlaceRequest], m
     assert taken <= most - most // 2**3, "each of three principals took at most half of the rest"
 
 
+@pytest.mark.parametrize("at_once", [False, True], ids=["one by one", "in the snapshot"])
+@pytest.mark.parametrize("same_principal", [False, True])
+def test_two_principals_gain_nothing_by_changes_of_principal_at_failovers(
+    *, same_principal: bool, at_once: bool
+) -> None:
+    """All frameworks come back as `b` each time, and `a` then adds as many as it can."""
+    rules = PlaceRules(
+        500, leaves_room=True, reserved_for_ns=600 * 10**9, counts_reserved=True, few=0
+    )
+    rules = replace(rules, same_principal=same_principal)
+
+    def fill(places: LimitedPlaces, principal: str, prefix: str) -> list[str]:
+        names = list[str]()
+        while True:
+            wish = PlaceRequest(f"{prefix}{len(names)}", principal, 1)
+            if places.rejection(wish) is not None:
+                return names
+            places.put(wish)
+            names.append(wish.framework)
+
+    places = LimitedPlaces(rules)
+    names = fill(places, "a", "a-") + fill(places, "b", "b-")
+    for failover in range(4):
+        before, wishes = places.counted(), [PlaceRequest(name, "b", 1) for name in names]
+        places = LimitedPlaces(rules)
+        places.plan(wishes if at_once else [], before, set(), failover * 10**12)
+        if not at_once:
+            places.end_plan()
+        names = []
+        for wish in wishes:
+            if places.rejection(wish) is None:
+                places.put(wish)
+                names.append(wish.framework)
+        places.end_plan()
+        names += fill(places, "a", f"a-{failover}-")
+    left_for_others = len(fill(places, "c", "c-"))
+    assert (left_for_others >= 62) is same_principal
+
+
 FRAMEWORKS = 100
 
 

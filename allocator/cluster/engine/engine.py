@@ -525,6 +525,7 @@ def _empty_cluster(
         leaves_room=settings.roles_leave_room,
         reserved_for_ns=round(settings.roles_reserved_for * _NANOSECONDS),
         counts_reserved=settings.roles_reserved_by_principal,
+        same_principal=settings.frameworks_keep_places,
     )
     return Cluster(
         rules=rules(options),

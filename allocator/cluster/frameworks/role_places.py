@@ -73,6 +73,8 @@ class PlaceRules:
     principals."""
     outlive_restarts: bool = False
     """Whether places of frameworks are kept over a restart of the service."""
+    same_principal: bool = False
+    """Whether a framework that comes back under another principal has no earlier places."""
     few: int = FEW
     """Number of places that a framework always gets if `leaves_room` is set."""
     things: str = "roles"
@@ -117,7 +119,7 @@ class LimitedPlaces:
         if wish.places <= before:
             return None
         additional = self._counted(wish.places) - self._counted(before)
-        reserved = self._reserved.get(digest(wish.framework), 0) if self._reserved else 0
+        reserved = self._reserved_for(wish) if self._reserved else 0
         if additional <= 0 or additional <= min(reserved, self.rules.most - self._taken):
             return None
         taken = self._taken + self._reserved_total - reserved
@@ -145,6 +147,14 @@ class LimitedPlaces:
                 f"{message} half of {available:.0f} that others leave ({self.rules.setting})",
             )
         return None
+
+    def _reserved_for(self, wish: PlaceRequest) -> int:
+        """Return the number of places that are reserved for a framework and its principal."""
+        name = digest(wish.framework)
+        owner = self._principals.get(name)
+        if self.rules.same_principal and owner not in {None, digest(wish.principal)}:
+            return 0
+        return self._reserved.get(name, 0)
 
     def put(self, wish: PlaceRequest) -> None:
         """Count the places of a framework whose request was granted.
@@ -256,7 +266,6 @@ class LimitedPlaces:
         """
         wishes = list(wishes)
         present = {digest(wish.framework) for wish in wishes}
-        earlier = {name: places.nodes for name, places in before.items()}
         planned = LimitedPlaces(self.rules)
         self._reserve(before, present, now_ns)
         planned._reserve(before, present, now_ns)
@@ -264,7 +273,7 @@ class LimitedPlaces:
         for wish in sorted(wishes, key=lambda wish: (wish.places, wish.framework)):
             counted = self._counted(wish.places)
             if (
-                counted <= earlier.get(digest(wish.framework), 0)
+                counted <= self._earlier(wish, before)
                 and planned._taken + counted <= self.rules.most
             ):
                 planned.put(wish)
@@ -274,6 +283,14 @@ class LimitedPlaces:
                 newcomers.append(wish)
         rejected = planned._assign(holders) | planned._assign(newcomers)
         self._rejected = rejected
+
+    def _earlier(self, wish: PlaceRequest, before: Mapping[str, OccupiedPlaces]) -> int:
+        """Return the number of places that a framework had before a snapshot."""
+        places = before.get(digest(wish.framework))
+        if places is None:
+            return 0
+        changed = places.principal not in {None, digest(wish.principal)}
+        return 0 if changed and self.rules.same_principal else places.nodes
 
     def _assign(self, wishes: Iterable[PlaceRequest]) -> dict[str, ValidationError]:
         """Decide on requests of a snapshot, one by one.
