@@ -225,7 +225,7 @@ def lines_of_changes(reply: admin.OrderReply) -> str:
         parts += _changed_commitments(before, after)
         lines.append(f"{printable(after.user)}: {', '.join(parts)}, rank {after.rank}")
     if not lines:
-        lines.append("the service carried out the order; no user's values change for now")
+        lines.append("the service carried out the order; it changes no value in 'longshare shares'")
     if reply.HasField("stored") and not reply.stored:
         lines.append(
             "the change is in force, but not stored yet: the store is slow or fails, or belongs to "

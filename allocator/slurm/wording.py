@@ -36,7 +36,7 @@ class SlurmWording(Wording):
         passed_over="none of its pending jobs can start, so it is passed over",
         out_of_contact="slurmctld has not answered",
         delays="Limits, dependencies, reservations and backfilling",
-        remedy="set limits in Slurm, such as GrpTRES",
+        remedy="cancel jobs; for a lasting change, set limits in Slurm, such as GrpTRES",
         lasting_wait="job can never start",
         page=PageWords(
             machines="nodes",

@@ -56,7 +56,7 @@ class Vocabulary:
     delays: str
     """Causes of delays of a user's turn, at the start of a sentence: "Quota and declines"."""
     remedy: str
-    """Imperative for operators that want to change holdings for good: "set a quota"."""
+    """Imperative for operators, for now and for good: "stop tasks; for good, set a quota"."""
     lasting_wait: str
     """Log message about a long wait of a client: "framework gets no offers"."""
     page: "PageWords"

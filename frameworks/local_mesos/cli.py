@@ -81,13 +81,14 @@ def local_mesos(
 ) -> None:
     """Run a small Mesos master with virtual agents, for any scheduler of the v1 HTTP API.
 
-    Nothing is executed: a task with the command 'sleep 20' runs for 20 seconds of Mesos's time,
-    which can pass faster than real time. The service 'longshare serve' decides the offers, over the
-    same contract that the module in a real master uses. Start the two programs in any order.
+    Nothing is executed: a task 'sleep 20' runs for 20 seconds of Mesos's time (see --speed). The
+    service 'longshare serve' decides the offers, over the same contract that the module in a real
+    master uses. Start the two programs in any order.
 
     Connect a scheduler to the printed address, or read /state, /slaves and /metrics/snapshot there.
-    The metrics lack allocator/mesos/..., and the module's event_queue_dispatches, queue_bytes,
-    overflows_total and round_trip_ms. The command stops on SIGTERM and Ctrl-C.
+    Calls of operators, such as quotas, are absent. The metrics lack allocator/mesos/..., and the
+    module's event_queue_dispatches, queue_bytes, overflows_total and round_trip_ms. The command
+    stops on SIGTERM and Ctrl-C.
 
     Example: longshare local-mesos --agents 4 --resources 'cpus:4;mem:6144'
     """

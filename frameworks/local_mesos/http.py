@@ -7,7 +7,7 @@ The status codes and their conditions are those of `src/master/http.cpp` in Meso
 import asyncio
 import math
 import uuid
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from aiohttp import web
@@ -107,7 +107,7 @@ def application(master: Master, link: AllocatorLink) -> web.Application:
         "/slaves": lambda: {"slaves": reports.agents(master), "recovered_slaves": []},
         "/metrics/snapshot": lambda: reports.metrics(master) | link.metrics(),
     }
-    app = web.Application(client_max_size=_LARGEST_BODY)
+    app = web.Application(client_max_size=_LARGEST_BODY, middlewares=[_explain_absence])
     for prefix in ("", "/master"):
         app.router.add_route("*", f"{prefix}/api/v1/scheduler", schedulers.answer)
         app.router.add_get(f"{prefix}/health", _health)
@@ -210,6 +210,21 @@ class _Schedulers:
             if framework is not None:
                 self._master.disconnected(framework.id, stream)
         return response
+
+
+@web.middleware
+async def _explain_absence(
+    request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+) -> web.StreamResponse:
+    """Say that the embedded master lacks a requested endpoint which a Mesos master may have."""
+    try:
+        return await handler(request)
+    except web.HTTPNotFound as error:
+        raise web.HTTPNotFound(
+            text=f"404: 'longshare local-mesos' has no {request.path}: it knows schedulers "
+            "(/api/v1/scheduler), but no calls of operators. Set quotas and weights on a real "
+            "Mesos master.\n"
+        ) from error
 
 
 async def _health(_: web.Request) -> web.Response:

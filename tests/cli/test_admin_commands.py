@@ -169,7 +169,9 @@ def test_weights_are_set_and_unset(prompt: Prompt) -> None:
     assert prompt.users()["batch"]["weight"] == 4.0
     change = json.loads(prompt.run("weight", "unset", "batch", "--json").stdout)["changes"][0]
     assert (change["before"]["weight"], change["after"]["weight"]) == (4.0, 1.0)
-    assert "no user's values change" in prompt.run("weight", "unset", "batch").stdout
+    assert (
+        "it changes no value in 'longshare shares'" in prompt.run("weight", "unset", "batch").stdout
+    )
     completed = prompt.run("weight", "set", "batch", "nan", code=1)
     assert "weight nan is not a number from 1e-06 to 1e+06" in completed.stderr
 

@@ -41,7 +41,7 @@ ANSWERS = {
     "has a task that is larger than other users' tasks": wording,
     "It has not answered offers of": explain,
     "in offers that it has not answered": explain,
-    "compare offers and tasks in its /state": wording,
+    "compare offers and tasks in the master's /state": wording,
     "is served after": explain,
     "it is first": explain,
     "it is next": explain,

@@ -106,7 +106,8 @@ VOCABULARY = Vocabulary(
     passed_over="none of its frameworks can be offered anything now, so it is passed over",
     out_of_contact="no master has been connected",
     delays="Quota, constraints and declines",
-    remedy="set a quota or weights (docs/how-to/troubleshoot.md#change-holdings-for-good)",
+    remedy="stop tasks; for a lasting change, set a quota "
+    "(docs/how-to/troubleshoot.md#change-holdings-for-good)",
     lasting_wait="framework gets no offers",
     page=PageWords(
         machines="agents",
@@ -227,7 +228,7 @@ class MesosWording(Wording):
         ):
             explanation.words.append(
                 "Frameworks may hold resources in offers without an answer, which this master does "
-                "not report: compare offers and tasks in its /state."
+                "not report: compare offers and tasks in the master's /state."
             )
 
     @override

@@ -320,8 +320,8 @@ def _words_of_holders(
     on suitable machines. If the adapter does not know these resources, the candidates are the
     resources that the user's tasks need, or that count. Outstanding offers count as held.
 
-    A second sentence names a lasting remedy if the user holds less than half of its entitlement,
-    and the largest holder more than this entitlement, both relative to their weights.
+    A second sentence names remedies for now and for good. It needs a user that holds less than half
+    of its entitlement, and a largest holder of more than this entitlement, relative to weights.
 
     Args:
         row: The user's share.
@@ -360,7 +360,10 @@ def _words_of_holders(
     holder = next(share.standing for share in top_level if share.user == largest[0])
     due = row.standing.entitlement / row.standing.weight
     if row.shortfall > row.standing.entitlement / 2 and holder.share / holder.weight > due:
-        yield f"Longshare does not preempt; for a lasting change, {vocabulary.remedy}."
+        yield (
+            f"Longshare does not preempt: wait for resources of {called(largest[0])}, or "
+            f"{vocabulary.remedy}."
+        )
 
 
 def _amount(amount: float) -> str:
@@ -409,19 +412,19 @@ def _words_of_neighbours(explanation: admin.Explanation) -> list[str]:
         ahead = explanation.ahead
         neighbours.append(ahead)
         words.append(
-            f"Directly ahead is {called(ahead.user)}, whose priority is "
-            f"{_difference('lower', ahead.distance)}."
+            f"Directly ahead is {called(ahead.user)}, whose priority value is "
+            f"{_difference('smaller', ahead.distance)}."
         )
     if explanation.HasField("behind"):
         behind = explanation.behind
         neighbours.append(behind)
         words.append(
-            f"Directly behind is {called(behind.user)}, whose priority is "
-            f"{_difference('higher', behind.distance)}."
+            f"Directly behind is {called(behind.user)}, whose priority value is "
+            f"{_difference('larger', behind.distance)}."
         )
     words.extend(
         f"Its parent {called(above.user)} is served after {called(above.ahead.user)}, whose "
-        f"priority is {_difference('lower', above.ahead.distance)}."
+        f"priority value is {_difference('smaller', above.ahead.distance)}."
         for above in explanation.above
     )
     if any(neighbour.distance < _TIE for neighbour in neighbours):

@@ -251,6 +251,22 @@ def test_health_is_an_empty_answer(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
+def test_an_operator_s_call_is_refused_with_the_name_of_the_program_that_lacks_it(
+    tmp_path: Path,
+) -> None:
+    async def scenario() -> None:
+        async with system(tmp_path) as (_, embedded):
+            for path in ("/api/v1", "/quota", "/master/teardown"):
+                url = f"http://{embedded.address}{path}"
+                async with aiohttp.request("POST", url, json={}) as response:
+                    assert response.status == 404
+                    text = await response.text()
+                    assert f"'longshare local-mesos' has no {path}: " in text
+                    assert "on a real Mesos master" in text
+
+    asyncio.run(scenario())
+
+
 def test_a_second_subscription_takes_over_and_the_first_stream_ends(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with system(tmp_path) as (allocator, embedded), aiohttp.ClientSession() as http:

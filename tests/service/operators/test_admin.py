@@ -281,6 +281,7 @@ def test_an_explanation_names_the_holders_of_the_scarcest_resource_that_a_task_l
     words = ops.explain("small").words
     assert "Users hold 4 of the cluster's 4 gpus: vision 4." in words
     (remedy,) = (sentence for sentence in words if "Longshare does not preempt" in sentence)
+    assert "wait for resources of vision, or stop tasks; for a lasting change" in remedy
     page, _, section = remedy.partition("(docs/")[2].removesuffix(").").partition("#")
     assert f"## {section.replace('-', ' ')}\n" in (DOCS / page).read_text().lower()
 
@@ -300,14 +301,14 @@ def test_before_mesos_1_10_only_a_user_that_holds_too_little_is_referred_to_the_
     ops: Operator,
 ) -> None:
     ops.wait(1)
-    assert "compare offers and tasks in its /state" in " ".join(ops.explain("owing").words)
+    assert "compare offers and tasks in the master's /state" in " ".join(ops.explain("owing").words)
     small = " ".join(ops.explain("small").words)
     assert "not answered" not in small
     assert "/state" not in small, "it holds three quarters of its entitlement"
     ops.set_weight("small", 8)
-    assert "compare offers and tasks in its /state" in " ".join(ops.explain("small").words), (
-        "it holds a quarter of the cluster, and is entitled to four fifths"
-    )
+    assert "compare offers and tasks in the master's /state" in " ".join(
+        ops.explain("small").words
+    ), "it holds a quarter of the cluster, and is entitled to four fifths"
 
 
 def test_an_explanation_says_that_tasks_of_a_disconnected_framework_keep_their_resources(

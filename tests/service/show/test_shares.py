@@ -114,9 +114,9 @@ def test_the_parts_of_every_explanation_add_up(side: MasterSide) -> None:
 @pytest.mark.parametrize(
     ("cpus", "said"),
     [
-        ((4, 6), "whose priority is higher by 0.2000."),
-        ((5000, 5001), "whose priority is higher by less than 0.0001."),
-        ((5, 5), "whose priority is equal."),
+        ((4, 6), "whose priority value is larger by 0.2000."),
+        ((5000, 5001), "whose priority value is larger by less than 0.0001."),
+        ((5, 5), "whose priority value is equal."),
     ],
 )
 def test_an_explanation_says_that_neighbours_have_equal_priorities(
