@@ -95,7 +95,7 @@ def test_declined_resources_are_reported_with_the_end_of_the_first_filter() -> N
     assert reasons_text(explanation, START_NS / SECOND + 15) == (
         "it has declined the resources of 2 agents that could serve it; "
         "its first offer filter ends in 45.0 s; "
-        "it states no demand, so offers may be too small for its tasks"
+        "it states no demand (longshare.demand), so offers may be too small for its tasks"
     )
     master.tick(61)
     assert dict(why(master.engine).agents) == {"nothing_free": 1, "refused": 1}
@@ -423,6 +423,16 @@ def test_resources_that_a_demand_does_not_name_are_reported_as_not_offered() -> 
     assert fit.unnamed == ("mem", "ports")
     [whole] = run_to_completion(cluster("cpus:4;mem:512;ports:[1-9]").engine.task_fits("a"))
     assert whole.unnamed == (), "a client without demand is offered whole agents"
+
+
+def test_a_demand_for_a_part_of_a_gpu_is_reported() -> None:
+    [fit] = run_to_completion(
+        cluster("cpus:4;gpus:2", demand="cpus:1;gpus:0.5").engine.task_fits("a")
+    )
+    assert fit.part_of_gpu == 0.5
+    for demand in ("cpus:1;gpus:2", "cpus:0.5"):
+        [whole] = run_to_completion(cluster("cpus:4;gpus:2", demand=demand).engine.task_fits("a"))
+        assert whole.part_of_gpu == 0
 
 
 def test_the_rest_of_an_accepted_offer_is_not_reported_as_declined() -> None:

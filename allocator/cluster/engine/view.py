@@ -55,6 +55,8 @@ class TaskFit:
     floor."""
     unnamed: tuple[str, ...]
     """Resources that the framework is not offered, because its known demand does not name them."""
+    part_of_gpu: float
+    """GPUs that one task needs, if Mesos refuses tasks with a part of a GPU; else 0."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -437,6 +439,7 @@ class View(SchedulerAdapter):
             slip=framework.subscription.unreadable,
             at_a_time=max(map(ledger.unit_size, ledger.clients.of(framework.id))),
             unnamed=tuple(self._unnamed(framework)),
+            part_of_gpu=self._part_of_gpu(framework),
         )
 
     def _unknown(self, framework: Framework, demands: list[Quantities | None]) -> tuple[str, ...]:
@@ -496,6 +499,15 @@ class View(SchedulerAdapter):
             return []
         named = {name for demand in demands if demand is not None for name in demand}
         return ledger.floor.unnamed(named)
+
+    def _part_of_gpu(self, framework: Framework) -> float:
+        """Return the first demand for GPUs of a framework that is not a whole number, or 0."""
+        for client in self._cluster.ledger.clients.of(framework.id):
+            demand = self._cluster.demands.of(client, framework)
+            amount = 0 if demand is None else demand.get("gpus", 0)
+            if amount % 1000:
+                return amount / 1000
+        return 0.0
 
     def _frameworks_among(self, among: Iterable[str] | None) -> Iterable[Framework]:
         """Return the known frameworks of the given IDs; None: all."""

@@ -27,6 +27,16 @@ _LONGEST_HINT = 1000
 
 _MISFIT_REASONS: frozenset[Reason] = frozenset({"too_large", "no_such_resource", "constraint"})
 """Reasons that the sentence on a framework's misfit explains."""
+_LASTING_REASONS: frozenset[Reason] = _MISFIT_REASONS | {
+    "gpu_resources",
+    "region_aware",
+    "multi_role",
+    "hierarchical_role",
+    "revocable_resources",
+    "shared_resources",
+    "reservation_refinement",
+}
+"""Reasons that last until somebody changes the framework, the settings or the agents."""
 
 _SAID: dict[Reason, str] = {
     "set_aside": "its registration contains invalid data",
@@ -169,7 +179,12 @@ class MesosWording(Wording):
             if fit.unnamed and not fit.misfit:
                 words.append(
                     f"{name} is not offered {', '.join(fit.unnamed)}, because its demand does not "
-                    f"name {'it' if len(fit.unnamed) == 1 else 'them'}."
+                    f"name {'this resource' if len(fit.unnamed) == 1 else 'these resources'}."
+                )
+            if fit.part_of_gpu:
+                words.append(
+                    f"{name} has a demand of gpus:{fit.part_of_gpu:g}, but Mesos refuses tasks "
+                    "with a part of a GPU."
                 )
             if not fit.misfit and fit.constraint:
                 words.append(
@@ -217,9 +232,12 @@ class MesosWording(Wording):
             text = f"{reasons_text(why, view.now)}{_ahead(explanation, why)}"
             begin = idle_since.get(why.client)
             lasts = "" if begin is None else f" It has held nothing since {since(begin, view.now)}."
+            result = "gets no more offers in {} now"
+            if why.agents and _LASTING_REASONS.issuperset(why.agents):
+                result = "cannot get offers in {}"
             explanation.words.append(
-                f"Its framework {reason.name} ({reason.framework}) gets no more offers in "
-                f"{_role(reason.role)} now: {text}.{lasts}"
+                f"Its framework {reason.name} ({reason.framework}) "
+                f"{result.format(_role(reason.role))}: {text}.{lasts}"
             )
             if why.others_are_smaller and why.reason == "nothing_free":
                 explanation.words.append(f"Its framework {reason.name} {self.about_gaps()}")
@@ -327,7 +345,9 @@ def reasons_text(why: Explanation, now: float) -> str:
     if why.until is not None:
         parts.append(f"its first offer filter ends in {duration(max(why.until - now, 0.0))}")
     if why.task is None and "refused" in why.agents:
-        parts.append("it states no demand, so offers may be too small for its tasks")
+        parts.append(
+            "it states no demand (longshare.demand), so offers may be too small for its tasks"
+        )
     if why.unanswered_for is not None:
         parts.append(
             f"its offers of the last {duration(why.unanswered_for)} have reached their limit; this "

@@ -286,6 +286,23 @@ def test_an_explanation_names_the_holders_of_the_scarcest_resource_that_a_task_l
     assert f"## {section.replace('-', ' ')}\n" in (DOCS / page).read_text().lower()
 
 
+def test_an_explanation_says_that_only_a_change_of_the_labels_can_bring_gpus(ops: Operator) -> None:
+    gpu = (mesos.FrameworkInfo.Capability.GPU_RESOURCES,)
+    info = mesos.FrameworkInfo.FromString(framework_info("fnet", "net", capabilities=gpu))
+    info.labels.labels.add(key="longshare.demand", value="cpus:1;gpus:0.5")
+    info.labels.labels.add(key="longshare.whitelist", value="cpu*")
+    framework = contract.AddFramework(
+        framework_id="fnet", info=info.SerializeToString(), active=True
+    )
+    ops.stream.resynchronise(
+        agents=[agent_call("gpu", "cpus:16;gpus:4"), agent_call("cpu", "cpus:16")],
+        frameworks=[framework],
+    )
+    words = " ".join(ops.explain("net").words)
+    assert "(fnet) cannot get offers in role net: 1 agent has none of a resource" in words
+    assert "(fnet) has a demand of gpus:0.5, but Mesos refuses tasks with a part of a GPU" in words
+
+
 def test_an_explanation_calls_a_role_a_role(ops: Operator) -> None:
     frameworks = [
         contract.AddFramework(framework_id="f", info=framework_info("f", "*"), active=True)
