@@ -200,6 +200,8 @@ def _check_executor(
 def _bag(kind: str, holder: EmbeddedTask | Executor) -> ResourceBag:
     if any(r.allocation_info.role != holder.role for r in holder.resources):
         raise Refused(f"{kind} uses resources that are not allocated to role {holder.role!r}")
+    if sum(resource.scalar.value for resource in holder.resources if resource.name == "gpus") % 1:
+        raise Refused(f"{kind} uses invalid resources: 'gpus' must be an unsigned integer")
     try:
         return ResourceBag(holder.resources)
     except ValueError as error:

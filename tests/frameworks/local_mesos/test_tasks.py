@@ -106,6 +106,7 @@ def _bad_tasks(cluster: Cluster) -> dict[str, tuple[v1.TaskInfo, str]]:
         "no resources": (no_resources, "no resources"),
         "more than offered": (cluster.task(resources="cpus:4.001;mem:1"), "more"),
         "more with its executor": (cluster.task(resources="cpus:4", executor="e"), "more"),
+        "half a GPU": (cluster.task(resources="cpus:1;gpus:0.5"), "integer"),
         "reserved resources": (cluster.task(resources="cpus(eng):1"), "more"),
         "a default executor": (default, "CUSTOM"),
         "an executor without command": (commandless, "command"),
@@ -120,7 +121,7 @@ def _bad_tasks(cluster: Cluster) -> dict[str, tuple[v1.TaskInfo, str]]:
 
 @pytest.mark.parametrize("mistake", _bad_tasks(Cluster()))
 def test_an_invalid_task_is_an_error_and_its_neighbours_are_launched(mistake: str) -> None:
-    cluster = Cluster(resources="cpus:4;mem:6144;ports:[1-9]")
+    cluster = Cluster(resources="cpus:4;mem:6144;gpus:1;ports:[1-9]")
     scheduler = cluster.subscribe()
     bad, complaint = _bad_tasks(cluster)[mistake]
     cluster.run(scheduler, bad, cluster.task("good"))
