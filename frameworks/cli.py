@@ -1,6 +1,7 @@
 """The commands `longshare experiment …` and `longshare framework`."""
 
 import json
+import logging
 import signal
 import sys
 import threading
@@ -388,6 +389,8 @@ def framework(
     labels = {"longshare.whitelist": whitelist} if whitelist is not None else {}
     if declare:
         labels["longshare.demand"] = demand
+    logging.basicConfig(format="%(message)s")
+    logging.getLogger(launch.__module__).setLevel(logging.INFO)
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     if wait:

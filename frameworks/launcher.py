@@ -184,6 +184,16 @@ class TaskLauncher(Scheduler):  # type: ignore[misc]  # pymesos is not typed
         self._unknown = frozenset[str]()
         """Ids of tasks without a status update since the framework subscribed again."""
 
+    def registered(
+        self,
+        driver: MesosSchedulerDriver,  # noqa: ARG002
+        frameworkId: Mapping[str, Any],  # noqa: N803 - pymesos's names
+        masterInfo: Mapping[str, Any],  # noqa: ARG002, N803
+    ) -> None:
+        """Log the framework's ID."""
+        name = self._plan.workload.name
+        _log.info("%s: subscribed as framework %s", name, frameworkId["value"])
+
     def reregistered(
         self,
         driver: MesosSchedulerDriver,
@@ -217,8 +227,11 @@ class TaskLauncher(Scheduler):  # type: ignore[misc]  # pymesos is not typed
         useless = []
         for offer in offers:
             with self._lock:
+                is_first = not self._plan.launched
                 tasks = self._plan.fill(offer)
             if tasks:
+                if is_first:
+                    _log.info("first %d tasks launched on %s", len(tasks), offer["hostname"])
                 driver.launchTasks(offer["id"], tasks, filters=LONG_FILTER)
             else:
                 useless.append(offer["id"])

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frameworks.harness.ports import free_port
-from frameworks.launcher import ENDED, FrameworkWorkload, Plan, launch
+from frameworks.launcher import ENDED, FrameworkWorkload, Plan, TaskLauncher, launch
 from tests.frameworks.local_mesos.shell import system, until
 
 
@@ -142,6 +142,13 @@ def test_a_framework_that_starts_before_its_master_says_so_and_waits(
     assert [record.getMessage() for record in caplog.records if record.name == launch.__module__][
         1
     ] == f"the Mesos master at 127.0.0.1:{port} answers"
+
+
+def test_a_subscribed_framework_logs_its_id(caplog: pytest.LogCaptureFixture) -> None:
+    launcher = TaskLauncher(Plan(workload()), threading.Event())
+    with caplog.at_level("INFO"):
+        launcher.registered(None, {"value": "f-0001"}, {})
+    assert "subscribed as framework f-0001" in caplog.text
 
 
 def test_a_framework_that_waits_for_a_master_ends_on_request() -> None:
