@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from allocator.simulation.trace import Trace
 
 _TRIALS = (12, 6)
+_NARROW = 2.0
+"""Ratio of the longest to the shortest nearly best half-life, below which the peak is narrow."""
 _FLAT = 4.0
 """Ratio of the longest to the shortest nearly best half-life, from which an optimum is called flat.
 """
@@ -208,12 +210,29 @@ def _show(result: "Advice") -> None:
             highlight=False,
         )
         _advise_for_light_users(best)
+        if result.helps:
+            out.print(f"If you run sdrf already: {_choice(result)}", highlight=False)
+            _warn_of_chance(result)
         return
     out.print(_choice(result), highlight=False)
+    _warn_of_chance(result)
     if not result.interior:
         out.print(
             "The best half-life is the shortest or longest that was simulated: this workload is "
             "too short to find the best one.",
+            highlight=False,
+        )
+
+
+def _warn_of_chance(result: "Advice") -> None:
+    """Warn of chance if only half-lives close to the best one are nearly as good."""
+    from allocator.cli.tables import console
+
+    if result.interior and result.flat_to_s < _NARROW * result.flat_from_s:
+        console().print(
+            "Only half-lives close to the best are nearly as good, perhaps by chance in the order "
+            "of starts. Before you choose one, compare it by period with a longer and a shorter "
+            "half-life: longshare compare --periods.",
             highlight=False,
         )
 

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 _BLOCKED = 0.8
 """Used fraction of the fullest resource, while tasks wait, below which large tasks block."""
+_PERIODS = 6
+"""Least number of periods that says much about other periods."""
 _HALF_LIVES = 3.0
 """Least length of a period in half-lives; after three, an eighth of a commitment remains."""
 
@@ -37,6 +39,7 @@ class _Results:
     Args:
         rows: A row for each policy; the first row is of the baseline.
         by_period: Comparisons by period; empty without --periods.
+        light_by_period: The same comparisons for the light half of the users.
         users: Users' results.
         sums: Users' waits by period; empty without --periods.
         used: Utilization of each resource.
@@ -47,6 +50,7 @@ class _Results:
 
     rows: "list[ComparisonRow]"
     by_period: "dict[str, PeriodComparison]"
+    light_by_period: "dict[str, PeriodComparison]"
     users: "dict[str, UserMeasures]"
     sums: "dict[str, tuple[Floats, Floats]]"
     used: "dict[str, Mapping[str, float | None]]"
@@ -232,9 +236,15 @@ def _simulated(
             sums[name] = compared.user_sums_by_period(outcome, periods)
         report(number)
     waits = {name: compared.waits_by_period(*by_user) for name, by_user in sums.items()}
+    light = next(iter(users.values())).lighter_half()
+    light_waits = {
+        name: compared.waits_by_period(total[:, light], tasks[:, light])
+        for name, (total, tasks) in sums.items()
+    }
     return _Results(
         compared.rows(users),
         compared.by_period(trace, waits),
+        compared.by_period(trace, light_waits),
         users,
         sums,
         used,
@@ -250,7 +260,7 @@ def _policy_as_json(result: _Results, policy: str) -> "dict[str, Any]":
     return (
         asdict(row)
         | {"verdict": result.verdict(policy)}
-        | _periods_as_json(result.by_period.get(policy))
+        | _periods_as_json(result.by_period.get(policy), result.light_by_period.get(policy))
         | {
             "record": None if record is None else asdict(record),
             "utilization": result.used[policy],
@@ -278,9 +288,11 @@ def _write(result: _Results, title: str, figure_file: Path, by_user_file: Path |
         compared.write_users(result.users, result.sums, by_user_file)
 
 
-def _periods_as_json(comparison: "PeriodComparison | None") -> "dict[str, Any]":
+def _periods_as_json(
+    comparison: "PeriodComparison | None", light: "PeriodComparison | None"
+) -> "dict[str, Any]":
     """Return the JSON fields about a policy's periods; empty without --periods."""
-    if comparison is None:
+    if comparison is None or light is None:
         return {}
     overall = comparison.overall
     periods = zip(pairwise(comparison.ends), comparison.waits, comparison.reductions, strict=True)
@@ -297,6 +309,9 @@ def _periods_as_json(comparison: "PeriodComparison | None") -> "dict[str, Any]":
         "periods_reduction": _finite(overall.mean),
         "periods_low": _finite(overall.low),
         "periods_high": _finite(overall.high),
+        "periods_light": _finite(light.overall.mean),
+        "periods_light_low": _finite(light.overall.low),
+        "periods_light_high": _finite(light.overall.high),
     }
 
 
@@ -349,12 +364,15 @@ def _interval(low: float | None, high: float | None) -> str:
 
 
 def _show_periods(
-    by_period: "Mapping[str, PeriodComparison]", settings: "Mapping[str, Setting]"
+    by_period: "Mapping[str, PeriodComparison]",
+    light_by_period: "Mapping[str, PeriodComparison]",
+    settings: "Mapping[str, Setting]",
 ) -> None:
     """Print the reduction of the mean wait in each period, and over all periods.
 
     Args:
         by_period: Comparisons with the first policy, by policy.
+        light_by_period: The same comparisons for the light half of the users.
         settings: Settings by policy.
     """
     from rich.table import Table
@@ -367,8 +385,9 @@ def _show_periods(
     first, second = baseline.ends[:2]
     console().print(
         f"\nThe column less by, of tasks submitted in {len(baseline.waits)} periods of "
-        f"{duration(second - first)} each; in the row all, of the sum of the periods' mean waits, "
-        "with a 90 % interval:"
+        f"{duration(second - first)} each. The row all (with the row light for the light half) is "
+        "of the sum of the periods' mean waits: users that come in many periods count more than "
+        "above. With 90 % intervals:"
     )
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     names = list(map(printable, by_period))
@@ -381,16 +400,18 @@ def _show_periods(
             duration(wait) if math.isfinite(wait) else "no tasks",
             *(f"{reduction:+.1%}" if math.isfinite(reduction) else "-" for reduction in reductions),
         )
-    table.add_row(
-        "all",
-        "",
-        *(
-            f"{mean.mean:+.1%}{_interval(_finite(mean.low), _finite(mean.high))}"
-            if math.isfinite(mean.mean)
-            else ""
-            for mean in (comparison.overall for comparison in alternatives)
-        ),
-    )
+    for name, comparisons in (("all", by_period), ("light", light_by_period)):
+        _, *overall = (comparison.overall for comparison in comparisons.values())
+        table.add_row(
+            name,
+            "",
+            *(
+                f"{mean.mean:+.1%}{_interval(_finite(mean.low), _finite(mean.high))}"
+                if math.isfinite(mean.mean)
+                else ""
+                for mean in overall
+            ),
+        )
     console().print(table)
     waits = [wait for comparison in by_period.values() for wait in comparison.waits]
     longest_wait = max(filter(math.isfinite, waits), default=0.0)
@@ -406,7 +427,9 @@ def _show_periods(
             else f"A period is shorter than {_HALF_LIVES:.0f} half-lives"
         )
         whole = int((baseline.ends[-1] - first) // least)
-        remedy = f"take at most {whole}" if whole >= 2 else "convert a longer history"
+        remedy = "convert a longer history"
+        if whole >= 2:
+            remedy = f"take at most {whole}" + ("" if whole >= _PERIODS else f", or {remedy}")
         console().print(
             f"{cause}, so the periods depend on each other, and their interval is too narrow: "
             f"{remedy}."
@@ -565,5 +588,5 @@ def _show(result: _Results, skipping: _Results | None, settings: "Mapping[str, S
         )
     console().print(table)
     if result.by_period:
-        _show_periods(result.by_period, settings)
+        _show_periods(result.by_period, result.light_by_period, settings)
     _show_certainty(result, skipping, settings)

@@ -158,7 +158,12 @@ CountingRule = Annotated[
         "appearing, each user from its first task on.",
     ),
 ]
-Per = Annotated[SharingUnit, typer.Option(help="The policy shares between users, or between jobs.")]
+Per = Annotated[
+    SharingUnit,
+    typer.Option(
+        help="The policy shares between users, or between jobs (fifo: in order of submission)."
+    ),
+]
 SamplingInterval = Annotated[
     str | None,
     typer.Option(

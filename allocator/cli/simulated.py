@@ -139,10 +139,11 @@ def show_records(by_rule: "Mapping[str, Mapping[str, RecordCheck | None]]") -> N
         )
     out.print(table)
     out.print(
-        "Look at the policy that your cluster ran. If its simulated wait is far from 100 %, the "
-        "model lacks something, such as limits or another capacity. Until this is corrected, the "
-        "differences between policies are doubtful, too."
-        + (" Prefer the rule that is closer to 100 %." if len(by_rule) > 1 else ""),
+        "Look only at the policy that your cluster ran. For jobs in order of submission, run: "
+        "longshare compare TRACE --policies fifo,drf --per job. If its simulated wait is far from "
+        "100 %, the model lacks something, such as limits or another capacity. Until this is "
+        "corrected, the differences between policies are doubtful, too."
+        + (" Prefer the rule under which it is closer to 100 %." if len(by_rule) > 1 else ""),
         highlight=False,
     )
 

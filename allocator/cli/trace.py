@@ -535,7 +535,7 @@ def _show_statistics(summary: "Statistics") -> None:
         f"the last would finish at {summary.finished_s:,.12g} s"
     )
     out.print(
-        f"the tenth of users that use most: {summary.use_of_heaviest:.1%} of all use; "
+        f"the tenth of users that use most, rounded up: {summary.use_of_heaviest:.1%} of all use; "
         f"busiest hour of the day: {summary.peak_hour:.2f} times the mean"
     )
     if summary.machines:

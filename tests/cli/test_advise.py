@@ -76,7 +76,7 @@ def test_if_draws_of_the_users_disagree_the_half_life_is_only_for_light_users(
         completed.stdout
     )
     assert "Best:" not in completed.stdout
-    assert "simulated half-life from" not in completed.stdout
+    assert "If you run sdrf already: " in completed.stdout
 
 
 @pytest.mark.timeout(600)

@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -275,11 +276,13 @@ def test_periods_of_a_trace_are_compared_with_an_interval_over_periods(tmp_path:
     assert "of tasks submitted in 6 periods of" in shown
     assert "add --periods N" not in shown
     assert "A period is shorter" not in shown
+    assert 0.0 < sdrf["periods_light_low"] <= sdrf["periods_light"] <= sdrf["periods_light_high"]
+    assert re.search(r" all \+\S+ \[[^]]+\] light \+\S+ \[", shown)
     assert "take at most" in longshare(*command[:-1], "60").stdout
     slow = ("--policies", "fifo,sdrf:half_life=30m", *command[4:])
     shown = " ".join(longshare(*command[:2], *slow).stdout.split())
     assert "A period is shorter than 3 half-lives" in shown
-    assert "take at most 3." in shown
+    assert "take at most 3, or convert a longer history." in shown
 
 
 @pytest.mark.slow  # may compile the fast path
@@ -322,6 +325,7 @@ def test_simulated_waits_are_compared_with_recorded_waits(tmp_path: Path) -> Non
     assert 1.0 <= record["low"] <= 2.0 <= record["high"]
     shown = " ".join(longshare(*command, *out, "--blocking", "skip").stdout.split())
     assert "In the record of 23 tasks, the mean of users' mean waits is 50.0 s." in shown
+    assert "compare TRACE --policies fifo,drf --per job" in shown
     assert "fifo skip 100 s 200% [" in shown or "fifo skip 1.7 min 200% [" in shown
     advice = json.loads(longshare("advise", *command[1:2], *command[4:], "--json").stdout)
     assert advice["record"]["head-of-line"]["ratio"] == 2.0

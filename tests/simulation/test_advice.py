@@ -94,6 +94,17 @@ def test_nearly_best_half_lives_beyond_a_worse_half_life_are_named() -> None:
     assert _choice(advised_by(89.0, 99.0)) == "No other simulated half-life is nearly as good."
 
 
+@pytest.mark.parametrize(
+    ("waits", "warned"), [((95.0, 89.0, 95.0), True), ((89.2, 89.0, 89.1), False)]
+)
+def test_a_narrow_peak_is_said_to_be_perhaps_chance(
+    waits: tuple[float, ...], *, warned: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _show(advised_by(*waits))
+    shown = " ".join(capsys.readouterr().out.split())
+    assert ("perhaps by chance in the order of starts" in shown) == warned
+
+
 @pytest.mark.parametrize("reduction", [-0.01, 0.05])
 @pytest.mark.parametrize("light_low", [-0.1, 0.1])
 def test_sdrf_is_advised_for_light_users_only_if_their_interval_is_above_0(

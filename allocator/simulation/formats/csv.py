@@ -215,12 +215,23 @@ def _header(path: Path) -> tuple[str, ...]:
         raise TraceError(
             f"{path} has no column {', '.join(absent)} in its first line; the line has "
             f"{', '.join(name for name in names if name) or 'no names'}. If your times are dates, "
-            f"name their columns submitted, started and ended. Also, a date submitted goes with "
+            f"name their columns submitted, started and ended{_renamed(names)}; or submitted and "
             f"runtime_s, a duration in seconds"
         )
     if len(set(names)) < len(names) or "" in names:
         raise TraceError(f"{path} has columns without a name or of the same name in its first line")
     return names
+
+
+def _renamed(names: tuple[str, ...]) -> str:
+    """Return in parentheses which columns to rename; empty if no name looks like a time."""
+    pairs = [
+        f"{name} becomes {wanted}"
+        for stem, wanted in (("submit", "submitted"), ("start", "started"), ("end", "ended"))
+        for name in names
+        if wanted not in names and name.lower().startswith(stem) and not name.endswith("_s")
+    ]
+    return f" ({', '.join(pairs)})" if pairs else ""
 
 
 def _times(names: tuple[str, ...]) -> tuple[str, ...]:
