@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from allocator.cluster.settings import EngineSettings
+from allocator.fairness.quantities import Quantities
 from allocator.service import config as configuration
 from allocator.service.config import Config, ConfigError, load
 
@@ -63,15 +64,44 @@ def test_every_setting_reaches_the_engine(tmp_path: Path) -> None:
         [users]
         key = "principal"
         forget_after = 60
+        counts_for = 2
         declared = [{ name = "A", weight = 2, commitment = { cpus = 0.5 } }]
+        [offers]
+        allocation = "batch"
+        demands = { spark = "cpus:1" }
+        whole_from = 7
+        hold_for = "all"
+        longest_hold = 30
+        learn_demands = true
+        [constraints.spark]
+        attributes = ["rack:1"]
+        [limits]
+        roles = 9
         """,
     ).engine_settings()
-    assert settings.user_key == "principal"
-    assert settings.forget_after == 60.0
+    assert (settings.user_key, settings.forget_after, settings.counts_for) == ("principal", 60, 2)
     assert settings.users[0].commitment == {"cpus": 0.5}
     assert settings.policy.model_dump()["form"] == "thesis"
-    assert (settings.counts_for, settings.roles_leave_room) == (4.0, True)
-    assert settings.roles_reserved_for == 600.0
+    assert (settings.allocation, settings.whole_from) == ("batch", 7)
+    assert settings.demands == {"spark": Quantities.parse("cpus:1")}
+    assert (settings.hold_for, settings.longest_hold, settings.learn_demands) == ("all", 30, True)
+    assert settings.constraints.keys() == {"spark"}
+    assert settings.limits.roles == 9
+    default = Config().engine_settings()
+    names = [field.name for field in fields(EngineSettings)]
+    same = {name for name in names if getattr(settings, name) == getattr(default, name)}
+    assert same == {
+        "exact_ties",
+        "forgets_subtrees",
+        "hold_by_turns",
+        "keeps_accumulated_use",
+        "roles_leave_room",
+        "roles_reserved_by_principal",
+        "roles_reserved_for",
+        "seed",
+        "shared_volumes_once",
+    }, "a setting is not in the file above; these are no settings of the operator"
+    assert (default.roles_leave_room, default.roles_reserved_for) == (True, 600.0)
 
 
 def test_the_configuration_states_every_setting_of_the_engine(
