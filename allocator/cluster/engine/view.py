@@ -193,7 +193,7 @@ class View(SchedulerAdapter):
 
         A framework with an unreadable label may get offers nevertheless; `unreadable_labels`
         returns only such frameworks. During a failover recovery, missing agents may still meet a
-        constraint, so constraints are not reported. Costs O(examined frameworks).
+        constraint, so constraints are not reported. Costs O(clients of the examined frameworks).
 
         Args:
             among: IDs of the frameworks to examine; None: all.
@@ -211,7 +211,7 @@ class View(SchedulerAdapter):
         return self._cluster.ledger.floor.comparisons
 
     def number_of_misfits(self) -> int:
-        """Return the number of frameworks that `misfits` returns. Costs O(frameworks)."""
+        """Return the number of frameworks that `misfits` returns. Costs O(clients)."""
         frameworks = self._cluster.ledger.frameworks.values()
         return sum(
             bool(self._misfit(framework, slips=True, corrects=False)) for framework in frameworks

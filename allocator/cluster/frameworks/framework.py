@@ -59,6 +59,7 @@ class Framework:
     """Roles, among the framework's own, in which the framework wants no offers."""
     name: str = field(init=False)
     roles: frozenset[str] = field(init=False)
+    """Roles of the latest accepted subscription; none if no subscription was accepted."""
     capabilities: frozenset[int] = field(init=False)
     """Values of `FrameworkInfo.Capability.Type`."""
     placing_capabilities: frozenset[int] = field(init=False)
