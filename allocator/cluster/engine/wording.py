@@ -246,7 +246,7 @@ class MesosWording(Wording):
         ):
             explanation.words.append(
                 "Frameworks may hold resources in offers without an answer, which this master does "
-                "not report: compare offers and tasks in the master's /state."
+                "not report to the service: compare offers and tasks in the master's /state."
             )
 
     @override
