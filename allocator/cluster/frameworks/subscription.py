@@ -194,7 +194,7 @@ def _check_values(wanted: Iterable[mesos.Resource], limits: Limits) -> None:
     Raises:
         InvalidResource: There are too many.
     """
-    number = sum(len(each.ranges.range) + len(each.set.item) for each in wanted)
+    number = sum(len(entry.ranges.range) + len(entry.set.item) for entry in wanted)
     if limits.requested and number > limits.requested:
         message = f"it has {number} ranges and items, more than {limits.requested}"
         raise InvalidResource(f"{message} (limits.entries)", "limit")

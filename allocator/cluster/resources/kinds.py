@@ -130,7 +130,7 @@ def entries(data: bytes) -> int:
         reservations = mesos.Resource.FromString(data).reservations
     except DecodeError:
         return 0  # rejected by `decoded`
-    return len(reservations) + sum(len(each.labels.labels) for each in reservations)
+    return len(reservations) + sum(len(entry.labels.labels) for entry in reservations)
 
 
 def _kind(template: bytes, whole: Amount | None) -> Kind:
