@@ -147,7 +147,7 @@ BlockingRules = Annotated[
     typer.Option(
         metavar="RULE",
         help=_BLOCKING,
-        show_default="head-of-line, and the result with skip beside it",
+        show_default="head-of-line and skip",
     ),
 ]
 CountingRule = Annotated[

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from allocator.simulation.summary import UserSummary
 
 RULES = (
-    "Report the rule of your cluster: skip if small tasks start while a large one waits, as in "
-    "Mesos; head-of-line if the large one blocks them, as in the SDRF paper. --blocking hold is "
-    "like a backfill scheduler."
+    "Report the rule of your cluster. In Mesos, small tasks start while a large one waits (skip). "
+    "In the SDRF paper, a large task blocks small ones (head-of-line). Backfill schedulers are "
+    "like --blocking hold."
 )
 """Says which of two rules for tasks that do not fit to report."""
 _SHOWN = 12
@@ -126,7 +126,7 @@ def show_records(by_rule: "Mapping[str, Mapping[str, RecordCheck | None]]") -> N
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     table.add_column("policy", overflow="fold")
     table.add_column("--blocking")
-    for heading in ("mean wait", "of the record [90 %]", "users within a factor of 2"):
+    for heading in ("mean wait", "part of the record [90 %]", "users within a factor of 2"):
         table.add_column(heading, justify="right")
     for rule, policy, check in checks:
         interval = "" if check.low is None else f" [{check.low:.0%}, {check.high:.0%}]"
