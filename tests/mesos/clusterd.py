@@ -1,13 +1,14 @@
-"""Write a Ninja file for a master of clusterd, the living fork of Mesos, without gRPC.
+"""Write a Ninja file for a master and an agent of clusterd, the fork of Mesos, without gRPC.
 
     python -m tests.mesos.clusterd SOURCES PROTOBUF BUILD && ninja -C BUILD -j 2
 
 SOURCES is a checkout of clusterd. PROTOBUF is `third_party/protobuf` of the source archive of
-grpcio-tools 1.10.1 (PyPI), because checkouts lack protobuf 3.5.0. The program is
-BUILD/mesos-master. docs/lab/real-mesos.md names the packages to install, and the result.
+grpcio-tools 1.10.1 (PyPI), because checkouts lack protobuf 3.5.0. BUILD then contains `PROGRAMS`.
+docs/lab/real-mesos.md names the packages to install, and the result.
 
 clusterd's own CMake needs gRPC, for CSI volumes. Undefined functions of clusterd, if any, become
-traps: a call ends the master.
+traps: a call ends the program. The agent runs tasks as processes. CSI volumes, storage resource
+providers, Docker, images and cgroups are not compiled.
 """
 
 import argparse
@@ -35,9 +36,29 @@ LIBPROCESS = (
 MASTER = re.compile(
     r"(auth(?!\w+/executor)\w+|files|hook|internal|log(?!/(main|tool))|logging|master|messages|module"
     r"|state|v1|version|watcher|zookeeper)/"
-    r"|common/(?!command_utils|kernel_version)|slave/(constants|validation)\."
+    r"|common/(?!command_utils|kernel_version)|slave/(constants|validation)$"
 )
 """Source files of a master, from the CMakeLists.txt of clusterd."""
+
+AGENT = re.compile(
+    r"(checks|common|hdfs|posix|secret|status_update_manager|uri|uri/fetchers|usage)/\w+"
+    r"|csi/paths|docker/spec|executor/executor|linux/(capabilities|cgroups2?|fs|ns|systemd)"
+    r"|resource_provider/\w+"
+    r"|slave/((?!csi)\w+|container_loggers/sandbox|\w+/noop|volume_gid_manager/\w+)"
+    r"|slave/containerizer/((?!docker)\w+|device_manager/\w+|mesos/(io/switchboard|\w+))"
+    r"|slave/containerizer/mesos/isolators/(filesystem/posix|gpu/(allocator|nvml)|network/cni/\w+)"
+    r"|slave/containerizer/mesos/isolators/(environment_secret|posix/\w+|volume/sandbox_path)"
+    r"|slave/containerizer/mesos/provisioner/(backends/)?\w+"
+)
+"""Further source files of an agent that runs tasks as processes, and of its executor."""
+
+PROGRAMS = {
+    "mesos-agent": "slave/main.cpp",
+    "mesos-containerizer": "slave/containerizer/mesos/main.cpp",
+    "mesos-executor": "launcher/executor.cpp",
+    "mesos-master": "master/main.cpp",
+}
+"""Source files with `main`, by program."""
 
 PROTOBUF = re.compile(
     r"(?!.*(test|mock|plugin))"
@@ -53,9 +74,14 @@ PRECOMPILED = (
     "process/reap.hpp process/subprocess.hpp process/metrics/metrics.hpp stout/flags.hpp "
     "stout/foreach.hpp stout/hashmap.hpp stout/json.hpp stout/os.hpp stout/protobuf.hpp "
     "stout/uuid.hpp common/http.hpp common/protobuf_utils.hpp common/resources_utils.hpp "
-    "common/validation.hpp internal/devolve.hpp internal/evolve.hpp master/master.hpp"
+    "common/validation.hpp internal/devolve.hpp internal/evolve.hpp master/master.hpp "
+    "slave/slave.hpp slave/containerizer/mesos/containerizer.hpp"
 )
 """Headers whose templates are instantiated once, instead of in each source file."""
+
+PLAIN = "process|log|network/cni/cni|provisioner/utils|resource_provider/registrar"
+"""Source files that do not compile after the precompiled headers: they specialize templates that
+are instantiated there, or their names become ambiguous."""
 
 RULES = """\
 ninja_required_version = 1.5
@@ -123,6 +149,9 @@ def prepare(sources: Path, build: Path) -> None:
         "mesos/version.hpp": version,
         "common/build_config.hpp": "".join(f'#define BUILD_{n} "{t}"\n' for n, t in built.items()),
         "common/git_version.hpp": "",
+        # The agent includes these two headers of clusterd, but uses nothing that they declare.
+        "csi/service_manager.hpp": "",
+        "csi/volume_manager.hpp": "",
         "all.hpp": "".join(f"#include <{header}>\n" for header in PRECOMPILED.split()),
     }
     for name, text in headers.items():
@@ -146,7 +175,7 @@ class NinjaFile:
 
 
 def write(sources: Path, protobuf: Path, build: Path) -> None:
-    """Write build.ninja for a master of clusterd.
+    """Write build.ninja for a master and an agent of clusterd.
 
     Args:
         sources: Checkout of clusterd.
@@ -197,7 +226,7 @@ def write(sources: Path, protobuf: Path, build: Path) -> None:
     for root in (sources / "include", sources / "src"):
         for proto in sorted(root.rglob("*.proto")):
             name = str(proto.relative_to(root).with_suffix(".pb"))
-            if re.search(r"csi/|storage/|tests/|examples/|^examples|docker/", name):
+            if re.search(r"storage/|tests/|examples/", name):
                 continue
             path = " ".join(f"-I{sources / folder}" for folder in ("include", "src"))
             ninja.add(
@@ -210,33 +239,44 @@ def write(sources: Path, protobuf: Path, build: Path) -> None:
     ninja.add("phony", "headers", ["third", *messages])
     ninja.add("header", "all.pch", ["generated/all.hpp", "|| headers"])
 
-    # These files do not compile after the precompiled headers: they specialize templates that are
-    # instantiated there, or their names become ambiguous.
-    compiled = [process / f"src/{name}.cpp" for name in LIBPROCESS.split()]
-    cmake = re.findall(
-        r"^ +([\w/]+\.cpp)", (sources / "src/CMakeLists.txt").read_text(), re.MULTILINE
-    )
-    compiled += [sources / "src" / name for name in sorted({*cmake}) if MASTER.match(name)]
-    compiled.append(sources / "src/master/main.cpp")
-    plain = [file for file in compiled if file.name in {"process.cpp", "log.cpp"}]
-    rest = [file for file in compiled if file not in plain]
-    every = [
+    def compiled(group: str, files: list[Path]) -> list[str]:
+        plain = [file for file in files if re.search(f"/({PLAIN})\\.cpp$", str(file))]
+        rest = [file for file in files if file not in plain]
+        return [
+            *objects("plain", plain, "|| headers"),
+            *objects(group, rest, "| all.pch", "-include-pch all.pch"),
+        ]
+
+    def named_sources(names: Iterable[str]) -> list[Path]:
+        return [sources / f"src/{name}.cpp" for name in names]
+
+    cmake = {
+        *re.findall(r"^ +([\w/]+)\.cpp", (sources / "src/CMakeLists.txt").read_text(), re.MULTILINE)
+    }
+    master = sorted(name for name in cmake if MASTER.match(name))
+    agent = sorted(name for name in cmake - {*master} if AGENT.fullmatch(name))
+    runtime_files = [process / f"src/{name}.cpp" for name in LIBPROCESS.split()]
+    common = [
         *objects("messages", messages, "|| headers"),
-        *objects("plain", plain, "|| headers"),
-        *objects("master", rest, "| all.pch", "-include-pch all.pch"),
+        *compiled("master", runtime_files + named_sources(master)),
         *library,
         "http_parser.o",
     ]
+    further = compiled("agent", named_sources(agent))
     # A static glog hides symbols of the module. clusterd's own build has a shared glog.
     bundled = " ".join(
         output for output in THIRD if output.startswith(("ev", "glog", "lev", "re2"))
     )
     libraries = f"{bundled} -Wl,-rpath,{build}/glog/lib {SHARED}"
     ignoring = f"{libraries} -Wl,--unresolved-symbols=ignore-all"
-    partial = ninja.add("link", "partial", every, libraries=ignoring)
-    traps = ninja.add("traps", "traps.o", [partial])
-    ninja.add("link", "mesos-master", [*every, traps], libraries=libraries)
-    ninja.lines.append("default mesos-master\n")
+    for program, main in PROGRAMS.items():
+        every = [*common, *compiled("programs", [sources / "src" / main])]
+        if program != "mesos-master":
+            every += further
+        partial = ninja.add("link", f"{program}.partial", every, libraries=ignoring)
+        traps = ninja.add("traps", f"{program}.traps.o", [partial])
+        ninja.add("link", program, [*every, traps], libraries=libraries)
+    ninja.lines.append(f"default {' '.join(PROGRAMS)}\n")
     (build / "build.ninja").write_text("\n".join(ninja.lines))
 
 
