@@ -6,6 +6,7 @@ import socket
 import zlib
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -13,7 +14,7 @@ from typing import Any, cast
 import pytest
 from aiohttp import web
 
-from allocator.service.show.guard import EACH_TURN, MOST, MOST_UNREAD, Guard
+from allocator.service.show.guard import EACH_TURN, MOST, MOST_UNPARSED, MOST_UNREAD, PIECE, Guard
 from tests.service.served import PATIENCE, Service, Stream, service
 from tests.service.show.test_metrics import scrape
 
@@ -77,7 +78,7 @@ def test_only_requests_for_known_host_names_are_answered(
 class Transport(asyncio.Transport):
     """Connection with a record of sent bytes, and of the connection's end."""
 
-    aborted = closed = False
+    aborted = closed = paused = False
     written = b""
 
     def abort(self) -> None:
@@ -91,6 +92,12 @@ class Transport(asyncio.Transport):
 
     def is_closing(self) -> bool:
         return self.closed
+
+    def pause_reading(self) -> None:
+        self.paused = True
+
+    def resume_reading(self) -> None:
+        self.paused = False
 
 
 class Inner(asyncio.Protocol):
@@ -237,6 +244,47 @@ def test_a_few_requests_begin_in_each_turn_of_the_loop_in_order_of_arrival() -> 
     asyncio.run(crowd())
     assert max(map(len, begun)) == EACH_TURN
     assert [number for turn in begun for number in turn] == list(range(3 * EACH_TURN - 1))
+
+
+def test_a_few_pieces_of_data_are_parsed_in_each_turn_of_the_loop() -> None:
+    made: list[Inner] = []
+
+    def make() -> Inner:
+        made.append(Inner())
+        return made[-1]
+
+    async def crowd() -> None:
+        guard = Guard(lambda: make)
+        transports = [Transport() for _ in range(20)]
+        for transport in transports:
+            protocol: Any = guard()
+            protocol.connection_made(transport)
+            protocol.data_received(bytes(3 * PIECE))
+        newcomer: Any = guard()
+        newcomer.connection_made(Transport())
+        newcomer.data_received(b"GET")
+        parsed = [sum(len(inner.received) for inner in made)]
+        while not made[-1].received or any(transport.paused for transport in transports):
+            await asyncio.sleep(0)
+            parsed.append(sum(len(inner.received) for inner in made))
+        steps = [after - before for before, after in pairwise([0, *parsed])]
+        assert max(steps) <= EACH_TURN * PIECE
+        assert [len(inner.received) for inner in made] == [3 * PIECE] * 20 + [3]
+
+    asyncio.run(crowd())
+
+
+def test_data_that_waits_for_its_turn_is_limited_for_each_connection() -> None:
+    async def crowd() -> None:
+        guard = Guard(lambda: Inner)
+        transport = Transport()
+        protocol: Any = guard()
+        protocol.connection_made(transport)
+        protocol.data_received(bytes(MOST_UNPARSED + (EACH_TURN + 1) * PIECE))
+        assert transport.aborted
+        assert guard.closed == 1
+
+    asyncio.run(crowd())
 
 
 def test_a_newcomer_does_not_wait_for_all_requests_of_those_who_send_many() -> None:
