@@ -23,6 +23,8 @@ EACH_TURN = 4
 turn of the event loop."""
 PIECE = 4096
 """Maximum size of a piece of data in bytes. aiohttp takes at most 0.7 ms for it."""
+MOST_HEADERS = 32 * 1024
+"""Maximum size in bytes of one request, which has headers only."""
 MOST_UNPARSED = 2**19
 """Bytes of a connection that wait to be parsed, above which the connection is ended."""
 BACKLOG = 1024
@@ -30,6 +32,8 @@ BACKLOG = 1024
 _BODY = (b"\ncontent-encoding", b"\ncontent-length", b"\ntransfer-encoding")
 """Begins of headers, in lower case, of a request with a body. Requests of this port need no body.
 aiohttp takes 10 µs for each chunk of a body, and inflates a compressed megabyte to a gigabyte."""
+_END = b"\r\n\r\n"
+"""End of a request's headers."""
 _PAUSED = ("_reading_paused", "_buffer_paused")
 """Attributes of aiohttp's protocols that say whether aiohttp has paused reading."""
 _NO_BODY = b"This port reads no bodies; send GET requests.\n"
@@ -117,6 +121,9 @@ class Guard:
             self._open.pop(transport).cancel()
             self._keep(transport, self._open)
             self._answered.add(transport)
+            connection = transport.get_protocol()
+            if isinstance(connection, _Guarded):
+                connection.answer()
 
     def admit(self, transport: asyncio.Transport) -> None:
         """Start the time limit within which a new connection must send its first bytes.
@@ -240,6 +247,10 @@ class _Guarded(asyncio.Protocol):
         """Whether the guard has this connection in a queue, or parses it now."""
         self.was_parsed = False
         """Whether a piece of this connection has been parsed."""
+        self._since = b""
+        """Parsed bytes since the end of the latest request."""
+        self._unanswered = 0
+        """Number of parsed requests without an answer."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -269,20 +280,41 @@ class _Guarded(asyncio.Protocol):
         if len(self._data) > MOST_UNPARSED:
             self._data.clear()
             self._guard.end(self._transport)
-        elif not self._waits:
+        else:
             self._transport.pause_reading()
-            self._waits = True
-            self._guard.parse(self)
+            if not self._waits:
+                self._go_on()
 
     def parse(self) -> None:
-        """Let aiohttp parse one piece of data; then read on, or wait for the next turn."""
+        """Let aiohttp parse one piece of data; then read on, or wait for an answer or a turn."""
         self._waits = False
         if self._transport is None or not self._data or self._transport.is_closing():
             return
         self.was_parsed = True
         piece = bytes(self._data[:PIECE])
         del self._data[:PIECE]
+        *requests, self._since = (self._since + piece).split(_END)
+        self._unanswered += len(requests)
+        if len(self._since) > MOST_HEADERS:
+            self._guard.end(self._transport)
+            return
         self._inner.data_received(piece)
+        self._go_on()
+
+    def answer(self) -> None:
+        """Go on with data that waited for the answer to an earlier request."""
+        self._unanswered = max(self._unanswered - 1, 0)
+        if not self._waits:
+            self._go_on()
+
+    def _go_on(self) -> None:
+        """Let more data be parsed, or read, unless a request waits for its answer.
+
+        aiohttp would keep up to 32 requests in memory, each with a megabyte of headers.
+        """
+        assert self._transport is not None
+        if self._unanswered > 1:
+            return
         if self._data:
             self._waits = True
             self._guard.parse(self)

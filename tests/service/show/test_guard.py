@@ -14,7 +14,15 @@ from typing import Any, cast
 import pytest
 from aiohttp import web
 
-from allocator.service.show.guard import EACH_TURN, MOST, MOST_UNPARSED, MOST_UNREAD, PIECE, Guard
+from allocator.service.show.guard import (
+    EACH_TURN,
+    MOST,
+    MOST_HEADERS,
+    MOST_UNPARSED,
+    MOST_UNREAD,
+    PIECE,
+    Guard,
+)
 from tests.service.served import PATIENCE, Service, Stream, service
 from tests.service.show.test_metrics import scrape
 
@@ -80,6 +88,7 @@ class Transport(asyncio.Transport):
 
     aborted = closed = paused = False
     written = b""
+    protocol: asyncio.BaseProtocol = asyncio.Protocol()
 
     def abort(self) -> None:
         self.aborted = True
@@ -92,6 +101,9 @@ class Transport(asyncio.Transport):
 
     def is_closing(self) -> bool:
         return self.closed
+
+    def get_protocol(self) -> asyncio.BaseProtocol:
+        return self.protocol
 
     def pause_reading(self) -> None:
         self.paused = True
@@ -270,6 +282,43 @@ def test_a_few_pieces_of_data_are_parsed_in_each_turn_of_the_loop() -> None:
         steps = [after - before for before, after in pairwise([0, *parsed])]
         assert max(steps) <= EACH_TURN * PIECE
         assert [len(inner.received) for inner in made] == [3 * PIECE] * 20 + [3]
+
+    asyncio.run(crowd())
+
+
+def test_a_third_request_waits_in_the_connection_for_the_answer_to_the_first() -> None:
+    request = b"GET / HTTP/1.1\r\nX: " + bytes(PIECE - 23) + b"\r\n\r\n"
+    made = Inner()
+
+    async def crowd() -> None:
+        guard = Guard(lambda: lambda: made)
+        transport = Transport()
+        protocol: Any = guard()
+        transport.protocol = protocol
+        protocol.connection_made(transport)
+        protocol.data_received(4 * request)
+        for parsed in (2, 3, 4):
+            for _ in range(10):
+                await asyncio.sleep(0)
+            assert len(made.received) == parsed * len(request)
+            assert transport.paused
+            await guard.answered(cast("Any", SimpleNamespace(transport=transport)), web.Response())
+        await guard.answered(cast("Any", SimpleNamespace(transport=transport)), web.Response())
+        assert not transport.paused
+
+    asyncio.run(crowd())
+
+
+def test_a_request_with_long_headers_ends_its_connection() -> None:
+    async def crowd() -> None:
+        guard = Guard(lambda: Inner)
+        transport = Transport()
+        protocol: Any = guard()
+        protocol.connection_made(transport)
+        protocol.data_received(b"GET / HTTP/1.1\r\nX: " + bytes(MOST_HEADERS))
+        for _ in range(30):
+            await asyncio.sleep(0)
+        assert transport.aborted
 
     asyncio.run(crowd())
 
