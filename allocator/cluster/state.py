@@ -171,6 +171,8 @@ class Cluster:
     holds: BackfillHolds
     whole_from: int
     """Least number of agents for bulk allocation; 0 disables bulk allocation."""
+    skips_refusing_clients: bool
+    """Whether clients that would refuse each number of tasks that fits are skipped together."""
     recovery: Recovery
     reports_used: bool
     """Whether the master reports which allocated resources are used and which are only offered."""

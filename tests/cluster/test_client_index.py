@@ -1,12 +1,14 @@
 """The index of clients that want offers follows each change, in proportion to the change."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from random import Random
 from typing import Any
 
 import pytest
 
 from allocator.cluster.allocation.client_index import ClientIndex, ClientMask
+from allocator.cluster.engine import Engine
 from allocator.cluster.frameworks.subscription import Alternatives
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
@@ -150,7 +152,8 @@ def test_the_index_after_each_message_equals_a_new_index(
     def checked(index: ClientIndex) -> Cooperative[None]:
         nonlocal compared
         yield from update(index)
-        new = ClientIndex(index._ledger, index._filters)
+        new = ClientIndex(index._ledger, index._filters, index._default)
+        new._counted = index._counted
         yield from update(new)
         assert content(index) == content(new)
         for agent in index._ledger.agents:
@@ -166,6 +169,9 @@ def test_the_index_after_each_message_equals_a_new_index(
 
     monkeypatch.setattr(ClientIndex, "update_in_steps", checked)
     chance, master = Random(seed), MasterSide("sdrf", {"half_life": 60.0})
+    master.settings = replace(master.settings, skips_refusing_clients=True)
+    master.engine = Engine(master.settings)
+    master.restore(contract.Snapshot(time_ns=master.now_ns))
     offers, known = list[Offered](), set[str]()
     master.send(agent_call("s0", AGENTS[0]))
     for _ in range(100):

@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 from allocator.cluster.allocation.offer_builder import OfferBuilder
 from allocator.cluster.engine import Engine
 from allocator.cluster.input.limits import Limits
+from allocator.cluster.resources.bag import parse_allocated
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
+from allocator.fairness.quantities import Quantities
 from tests.cluster.master_side import MasterSide, Offered, agent_call, framework_info, resources
 
 if TYPE_CHECKING:
@@ -58,6 +60,11 @@ def quota(role: str, *, limit: str = "", guarantee: str = "") -> contract.Update
     return call
 
 
+def quantities(offer: Offered) -> Quantities:
+    """Return the quantities of an offer; a port counts as one."""
+    return parse_allocated(offer.messages)[1].quantities
+
+
 def lines(action: Callable[[], object]) -> int:
     """Return how many lines an action runs."""
     count = 0
@@ -91,6 +98,30 @@ def minimum_out_of_reach_of_known_tasks(master: MasterSide, frameworks: int) -> 
         add(master, f"x{number}", info)
 
 
+def minimum_without_a_resource_of_the_tasks(master: MasterSide, frameworks: int) -> None:
+    for number in range(frameworks):
+        roles = [f"x{number}-{role}" for role in range(ROLES)]
+        never = [{"mem": 100.0}]
+        info = with_minimums(f"x{number}", dict.fromkeys(roles, never), "cpus:1")
+        add(master, f"x{number}", info)
+
+
+def minimum_of_more_tasks_than_fit(master: MasterSide, frameworks: int) -> None:
+    for number in range(frameworks):
+        roles = [f"x{number}-{role}" for role in range(ROLES)]
+        never = [{"cpus": 7.0, "mem": 8000.0}, {"mem": 8000.0 - number}]
+        demand = f"cpus:0.{100 + number};mem:64"
+        add(master, f"x{number}", with_minimums(f"x{number}", dict.fromkeys(roles, never), demand))
+
+
+def tasks_without_the_masters_minimum(master: MasterSide, frameworks: int) -> None:
+    for number in range(frameworks):
+        roles = [f"x{number}-{role}" for role in range(ROLES)]
+        info = mesos.FrameworkInfo.FromString(framework_info(f"x{number}", *roles))
+        info.labels.labels.add(key="longshare.demand", value="disk:1")
+        add(master, f"x{number}", info.SerializeToString())
+
+
 def limit_reached(master: MasterSide, frameworks: int) -> None:
     master.send(quota("q", limit="cpus:0;mem:0"))
     for number in range(frameworks):
@@ -117,6 +148,9 @@ def without_gpu_capability(master: MasterSide, frameworks: int) -> None:
         without_gpu_capability,
         minimum_out_of_reach,
         minimum_out_of_reach_of_known_tasks,
+        minimum_without_a_resource_of_the_tasks,
+        minimum_of_more_tasks_than_fit,
+        tasks_without_the_masters_minimum,
         limit_reached,
         guarantee_of_everything,
     ],
@@ -125,7 +159,18 @@ def test_a_freed_agent_costs_the_same_however_many_clients_can_get_nothing_of_it
     hostile: Callable[[MasterSide, int], None],
 ) -> None:
     total = "cpus:8;mem:8192" + (";gpus:1" if hostile is without_gpu_capability else "")
+    if hostile is tasks_without_the_masters_minimum:
+        total += ";disk:100"
     assert_same_cost(hostile, total)
+
+
+@pytest.mark.parametrize(
+    "hostile", [minimum_without_a_resource_of_the_tasks, minimum_of_more_tasks_than_fit]
+)
+def test_an_agent_with_a_reservation_costs_the_same_however_many_clients_have_others(
+    hostile: Callable[[MasterSide, int], None],
+) -> None:
+    assert_same_cost(hostile, "cpus:8;mem:8192;cpus(h):1;ports:[1-9]")
 
 
 @pytest.mark.parametrize("total", ["cpus(h):8;mem(h):8192", "cpus(h):8;mem(h):8192;ports:[1-9]"])
@@ -140,6 +185,7 @@ def assert_same_cost(hostile: Callable[[MasterSide, int], None], total: str) -> 
 
     def cost(frameworks: int) -> int:
         master = MasterSide()
+        master.settings = replace(master.settings, skips_refusing_clients=True)
         master.options.filter_gpu_resources = True
         master.engine = Engine(master.settings)
         master.restore(contract.Snapshot(time_ns=master.now_ns))
@@ -158,12 +204,13 @@ def assert_same_cost(hostile: Callable[[MasterSide, int], None], total: str) -> 
 
 amounts = st.sampled_from([0.0, 1.0, 3.0, 4.0, 9.0])
 alternatives = st.lists(
-    st.dictionaries(st.sampled_from(["cpus", "mem", "gpus"]), amounts, max_size=2), max_size=3
+    st.dictionaries(st.sampled_from(["cpus", "mem", "gpus", "ports"]), amounts, max_size=2),
+    max_size=3,
 )
 frameworks = st.lists(
     st.tuples(
         st.dictionaries(st.sampled_from(["a", "q", "q/b", "q/c", "z"]), alternatives, min_size=1),
-        st.sampled_from(["", "cpus:1", "cpus:2;mem:1", "gpus:1"]),
+        st.sampled_from(["", "cpus:1", "cpus:2;mem:1", "cpus:0.6;ports:0.5", "gpus:1"]),
         st.sets(st.sampled_from([GPUS, mesos.FrameworkInfo.Capability.REVOCABLE_RESOURCES])),
     ),
     min_size=1,
@@ -188,8 +235,9 @@ def test_offers_are_those_of_visiting_each_client(
 ) -> None:
     limit, guarantee, capped = quota_of_roles
 
-    def play() -> list[tuple[str, str, str, str]]:
+    def play(*, skips: bool) -> list[tuple[str, str, str, Quantities]]:
         master = MasterSide("sdrf", {"half_life": 3600.0}, min_allocatable=default)
+        master.settings = replace(master.settings, skips_refusing_clients=skips)
         master.options.filter_gpu_resources = True
         master.engine = Engine(master.settings)
         master.restore(contract.Snapshot(time_ns=master.now_ns))
@@ -221,12 +269,24 @@ def test_offers_are_those_of_visiting_each_client(
                 made += master.tick(5)
                 open_offers += made
                 all_offers += made
-        return [(o.framework, o.role, o.agent, o.resources) for o in all_offers]
+        return [  # port numbers depend on the order in which tasks are booked
+            (offer.framework, offer.role, offer.agent, quantities(offer)) for offer in all_offers
+        ]
 
-    now = play()
+    now = play(skips=True)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(OfferBuilder, "hopeless", lambda *_: (0, 0))
-        assert now == play()
+        assert now == play(skips=False)
+
+
+def test_ports_rounded_up_reach_a_minimum_at_once() -> None:
+    master = MasterSide("sdrf", {"half_life": 3600.0}, min_allocatable=())
+    master.settings = replace(master.settings, skips_refusing_clients=True)
+    master.engine = Engine(master.settings)
+    master.restore(contract.Snapshot(time_ns=master.now_ns))
+    add(master, "f", with_minimums("f", {"a": [], "b": [{"ports": 3.0}]}, "cpus:0.6;ports:0.5"))
+    offers = master.send(agent_call("s1", "cpus:4;ports:[1-9]"))
+    assert [offer.role for offer in offers] == ["a", "b"]
 
 
 def test_a_minimum_that_an_update_lowers_is_reached_at_once() -> None:

@@ -93,13 +93,16 @@ def test_every_setting_reaches_the_engine(tmp_path: Path) -> None:
     assert same == {
         "exact_ties",
         "forgets_subtrees",
+        "frameworks_keep_places",
         "hold_by_turns",
         "keeps_accumulated_use",
+        "leaf_keeps_commitments",
         "roles_leave_room",
         "roles_reserved_by_principal",
         "roles_reserved_for",
         "seed",
         "shared_volumes_once",
+        "skips_refusing_clients",
     }, "a setting is not in the file above; these are no settings of the operator"
     assert (default.roles_leave_room, default.roles_reserved_for) == (True, 600.0)
 

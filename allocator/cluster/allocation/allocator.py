@@ -58,7 +58,11 @@ class Allocator:
         self._ledger = cluster.ledger
         self._filters = cluster.filters
         self._holds = cluster.holds
-        self._index = ClientIndex(cluster.ledger, cluster.filters)
+        self._index = ClientIndex(
+            cluster.ledger,
+            cluster.filters,
+            cluster.rules.min_allocatable if cluster.skips_refusing_clients else None,
+        )
         self._shares_singly = not (
             cluster.ledger.clients.users.per_machine or cluster.whole_from == 1
         )

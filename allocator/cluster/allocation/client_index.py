@@ -9,6 +9,7 @@ from allocator.cluster.agents.agent import Agent
 from allocator.cluster.agents.ledger import Ledger
 from allocator.cluster.agents.placement_constraints import Host
 from allocator.cluster.agents.placements import ConstraintGroup
+from allocator.cluster.allocation.progressive_filling import Needs
 from allocator.cluster.frameworks.framework import Client, OfferRules
 from allocator.cluster.frameworks.subscription import Alternatives
 from allocator.cluster.offers.offer_constraints import ChangedExclusions
@@ -45,6 +46,9 @@ class _Facts:
     demand: Quantities | None
     """Resource needs of one unit (`Ledger.unit_demand`); None if they are unknown, or if no agent
     can meet them."""
+    first: Quantities | None
+    """Least needs of the tasks in a first share that reaches a minimum offer. Empty if no number of
+    tasks reaches one; None if one task does, or if `demand` is None."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,10 +133,19 @@ class ClientIndex:
     name a resource that no agent has ever had, are in no table.
     """
 
-    def __init__(self, ledger: Ledger, filters: OfferFilters) -> None:
-        self._ledger = ledger
-        self._filters = filters
-        self._versions = -1, -1
+    def __init__(
+        self, ledger: Ledger, filters: OfferFilters, default: Alternatives | None = None
+    ) -> None:
+        """Create an index without clients; `update` adds them.
+
+        Args:
+            ledger: The clients, their demands and the agents.
+            filters: The offer filters, which also number the clients.
+            default: The master's minimum offers, for clients without a minimum of their own. None:
+                `short_of_first_share` is not used and returns no clients.
+        """
+        self._ledger, self._filters, self._default = ledger, filters, default
+        self._versions = -1, -1, 0
         self._facts: dict[Client, _Facts] = {}
         self.wanting: ClientMask = 0
         """All clients that want offers."""
@@ -169,6 +182,13 @@ class ClientIndex:
         alternatives. Minimums are left out if no agent has ever had one of their resources."""
         self._demands = _Thresholds()
         """Clients with a known demand, if some agent has ever had each resource of the demand."""
+        self._first_shares = _Thresholds()
+        """Clients whose first share needs several tasks to reach a minimum offer, by its needs."""
+        self._beyond_a_task: ClientMask = 0
+        """These clients, and those whose minimum offers no number of tasks reaches."""
+        self._counted: frozenset[str] = frozenset()
+        """Names of resources that agents have had in whole units; tasks get such units rounded
+        up."""
         self._least: list[tuple[str, int]] = []
         """Smallest need of any task, for each resource that every attainable task needs."""
         self._by_constraint: dict[ConstraintGroup, ClientMask] = {}
@@ -187,7 +207,8 @@ class ClientIndex:
         The index must not be read until the generator is exhausted.
         """
         ledger, moved = self._ledger, self._filters.moved
-        clients, versions = ledger.clients, (ledger.clients.version, ledger.floor.version)
+        clients = ledger.clients
+        versions = clients.version, ledger.floor.version, len(self._counted)
         if not (
             clients.changed or moved or ledger.exclusions.changed or versions != self._versions
         ):
@@ -209,7 +230,7 @@ class ClientIndex:
                 yield
             self._add(client)
         self._record_changes(former, exclusions)
-        for table in (self._demands, *self._minimums):
+        for table in (self._demands, self._first_shares, *self._minimums):
             table.renew()
         while self._minimums and not self._minimums[-1].clients:
             self._minimums.pop()
@@ -240,18 +261,21 @@ class ClientIndex:
             own = tuple(filter(ledger.floor.knows, minimums))
             while len(self._minimums) < len(own):
                 self._minimums.append(_Thresholds())
-        demand = None
+        demand = first = None
         if task is None:
             self.unknown_demand |= bit
         else:
             if ledger.floor.knows(task):
                 equal = self.by_demand.get(task)
                 demand = task = self.tasks[self.client[equal & -equal]] if equal else task
+                first = self._first_share(demand, self._default if minimums is None else minimums)
+                if first is not None:
+                    self._beyond_a_task |= bit
             self.tasks[client] = task
         capabilities = "/" in client.role, framework.placing_capabilities
         users = tuple(ledger.clients.node(client).names)
         constraint = ledger.placements.group_of(client.framework)
-        facts = _Facts(bit, users, capabilities, constraint, own or (), demand)
+        facts = _Facts(bit, users, capabilities, constraint, own or (), demand, first)
         self._facts[client] = facts
         for group, key in self._groups(client, facts):
             clients = group.get(key)
@@ -286,6 +310,17 @@ class ClientIndex:
         self.choosy &= others
         self._own_minimum &= others
         self._without_minimum &= others
+        self._beyond_a_task &= others
+
+    def _first_share(self, demand: Quantities, minimums: Alternatives | None) -> Quantities | None:
+        """Return `_Facts.first` for a demand and the alternative minimums of its client."""
+        if self._default is None or not minimums or any(map(demand.contains, minimums)):
+            return None
+        most: Needs = {
+            name: -(-amount // 1000) * 1000 if name in self._counted else amount
+            for name, amount in demand.items()
+        }
+        return demand.times(fewest_tasks(most, minimums))
 
     def _groups(
         self, client: Client, facts: _Facts
@@ -313,6 +348,8 @@ class ClientIndex:
         """Yield each table that contains a client, with the amounts that the client needs."""
         if facts.demand is not None:
             yield self._demands, facts.demand
+        if facts.first:
+            yield self._first_shares, facts.first
         yield from zip(self._minimums, facts.minimums, strict=False)
 
     @property
@@ -435,6 +472,26 @@ class ClientIndex:
         """
         return self._demands.within(capacity)
 
+    def short_of_first_share(
+        self, capacity: Mapping[str, int], counted: frozenset[str]
+    ) -> ClientMask:
+        """Return clients of which no number of tasks within a capacity reaches a minimum offer.
+
+        Their next task may fit, but its offer would be refused. If the agent is the first with
+        a counted resource, the result is empty until the next update, which examines all clients.
+
+        Args:
+            capacity: Thousandths of each resource, by name.
+            counted: Names of the agent's resources that exist in whole units only, such as ports.
+        """
+        if self._default is None:
+            return 0
+        if not counted <= self._counted:
+            self._counted |= counted
+        if not self._beyond_a_task or len(self._counted) != self._versions[2]:
+            return 0
+        return self._beyond_a_task & ~self._first_shares.within(capacity)
+
     def unreached(self, capacity: Quantities, default: Alternatives) -> ClientMask:
         """Return the clients whose minimum offer (`min_allocatable`) exceeds the given quantities.
 
@@ -515,6 +572,32 @@ class ClientIndex:
             capacity: Thousandths of each resource, by name.
         """
         return all(capacity.get(name, 0) >= 2 * least for name, least in self._least)
+
+
+def fewest_tasks(needs: Needs, minimums: Alternatives) -> int:
+    """Return the least number of tasks that reaches one of several minimum offers.
+
+    Args:
+        needs: Demand of one task in thousandths, by resource.
+        minimums: Alternative minimums; without any, one task suffices.
+
+    Returns:
+        The number of tasks; 0 if no number of tasks reaches a minimum.
+    """
+    numbers = [_fewest(needs, minimum) for minimum in minimums]
+    return min(filter(None, numbers), default=0) if numbers else 1
+
+
+def _fewest(needs: Needs, minimum: Quantities) -> int:
+    """Return the least number of tasks that reaches a minimum offer; 0 if no number does.
+
+    Args:
+        needs: Demand of one task in thousandths, by resource.
+        minimum: Thousandths that an offer must have at least, by resource.
+    """
+    if any(name not in needs for name in minimum):
+        return 0
+    return max((-(-amount // needs[name]) for name, amount in minimum.items()), default=1)
 
 
 def ones(bits: ClientMask) -> Iterator[ClientMask]:

@@ -221,18 +221,38 @@ class FairShareStage:
             capacity: Thousandths that may be allocated to tasks, by resource, as from `_capacity`.
         """
         allowed = state.allowed & ~state.exhausted
-        eligible = allowed & self._index.fitting(capacity)
+        short = self._short_of_first_share(state, free)
+        eligible = allowed & self._index.fitting(capacity) & ~short
         if any(state.capacity.values()) or not free.all_divisible:
             eligible |= allowed & self._index.unknown_demand
         if not free.ordinary:  # restricted resources come with the first task
             fresh = allowed & ~self._index.unknown_demand & ~eligible
             for client in (*state.tasks, *state.unbooked):
                 fresh &= ~self._index.bit[client]
+            if not free.revocable:
+                fresh &= ~short | self._index.reserved_for(free.reservations)
             eligible |= fresh
         if eligible & self._index.choosy:
             self._skip_hopeless(state, eligible)
             eligible &= ~state.exhausted
         return eligible
+
+    def _short_of_first_share(self, state: _AgentAllocation, free: Resources) -> ClientMask:
+        """Return clients that would refuse each number of tasks that an agent has room for.
+
+        Clients that were allocated tasks of the agent are left out, because their offer already
+        reaches their minimum. Others in the result can only be allocated restricted resources.
+
+        Args:
+            state: The allocation of the agent.
+            free: The agent's available resources.
+        """
+        room = state.capacity if free.ordinary else free.plain.quantities
+        short = self._index.short_of_first_share(room, free.counted)
+        if short:
+            for holder in (*state.tasks, *state.unbooked):
+                short &= ~self._index.bit[holder]
+        return short
 
     def _skip_hopeless(
         self, state: _AgentAllocation, eligible: ClientMask, client: Client | None = None

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from allocator.cluster.agents.agent import Agent
 from allocator.cluster.allocation.answer import Answer
-from allocator.cluster.allocation.client_index import ClientIndex, ClientMask
+from allocator.cluster.allocation.client_index import ClientIndex, ClientMask, fewest_tasks
 from allocator.cluster.allocation.client_order import CycleSorters
 from allocator.cluster.allocation.progressive_filling import Needs
 from allocator.cluster.frameworks.framework import Client, Framework, OfferRules
@@ -317,8 +317,7 @@ class OfferBuilder:
         Returns:
             The number of tasks; 0 if no number of tasks reaches the minimum.
         """
-        numbers = [_fewest(needs, minimum) for minimum in self._alternatives(client)]
-        return min(filter(None, numbers), default=0) if numbers else 1
+        return fewest_tasks(needs, self._alternatives(client))
 
     def part_for(self, agent: Agent, needs: Needs, number: int) -> Resources:
         """Return the part of an agent's available resources that several tasks would use.
@@ -572,15 +571,3 @@ class _LargestOffer:
             elif name in self._several:
                 part |= self._several[name]
         return Resources(part)
-
-
-def _fewest(needs: Needs, minimum: Quantities) -> int:
-    """Return the least number of tasks that reaches a minimum offer; 0 if no number does.
-
-    Args:
-        needs: Demand of one task in thousandths, by resource.
-        minimum: Thousandths that an offer must have at least, by resource.
-    """
-    if any(name not in needs for name in minimum):
-        return 0
-    return max((-(-amount // needs[name]) for name, amount in minimum.items()), default=1)
