@@ -37,7 +37,14 @@ class _Unlimited:
         pass
 
 
-def _kept(cache: Cache[Any, Any], key: object, result: object, _size: int) -> object:
+def _kept(
+    cache: Cache[Any, Any],
+    key: object,
+    result: object,
+    _size: int,
+    *,
+    compact: bool = False,  # noqa: ARG001 - as `put` has
+) -> object:
     cache._young[key] = result  # noqa: SLF001 - as `put` does, unweighed
     return result
 

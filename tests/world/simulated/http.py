@@ -78,6 +78,10 @@ class Connection(asyncio.Transport):
         self.close()
 
     @override
+    def get_protocol(self) -> asyncio.BaseProtocol:
+        return self._protocol
+
+    @override
     def pause_reading(self) -> None:
         pass
 
