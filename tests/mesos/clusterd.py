@@ -43,7 +43,7 @@ MASTER = re.compile(
 AGENT = re.compile(
     r"(checks|common|hdfs|posix|secret|status_update_manager|uri|uri/fetchers|usage)/\w+"
     r"|csi/paths|docker/spec|executor/executor|linux/(capabilities|cgroups2?|fs|ns|systemd)"
-    r"|resource_provider/\w+"
+    r"|resource_provider/(\w+|storage/disk_profile_adaptor)"
     r"|slave/((?!csi)\w+|container_loggers/sandbox|\w+/noop|volume_gid_manager/\w+)"
     r"|slave/containerizer/((?!docker)\w+|device_manager/\w+|mesos/(io/switchboard|\w+))"
     r"|slave/containerizer/mesos/isolators/(filesystem/posix|gpu/(allocator|nvml)|network/cni/\w+)"
