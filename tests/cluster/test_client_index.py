@@ -153,7 +153,7 @@ def test_the_index_after_each_message_equals_a_new_index(
         nonlocal compared
         yield from update(index)
         new = ClientIndex(index._ledger, index._filters, index._default)
-        new._counted = index._counted
+        new.counted = index.counted
         yield from update(new)
         assert content(index) == content(new)
         for agent in index._ledger.agents:

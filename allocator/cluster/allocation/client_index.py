@@ -184,9 +184,9 @@ class ClientIndex:
         """Clients with a known demand, if some agent has ever had each resource of the demand."""
         self._first_shares = _Thresholds()
         """Clients whose first share needs several tasks to reach a minimum offer, by its needs."""
-        self._beyond_a_task: ClientMask = 0
+        self.beyond_a_task: ClientMask = 0
         """These clients, and those whose minimum offers no number of tasks reaches."""
-        self._counted: frozenset[str] = frozenset()
+        self.counted: frozenset[str] = frozenset()
         """Names of resources that agents have had in whole units; tasks get such units rounded
         up."""
         self._least: list[tuple[str, int]] = []
@@ -208,7 +208,7 @@ class ClientIndex:
         """
         ledger, moved = self._ledger, self._filters.moved
         clients = ledger.clients
-        versions = clients.version, ledger.floor.version, len(self._counted)
+        versions = clients.version, ledger.floor.version, len(self.counted)
         if not (
             clients.changed or moved or ledger.exclusions.changed or versions != self._versions
         ):
@@ -270,7 +270,7 @@ class ClientIndex:
                 demand = task = self.tasks[self.client[equal & -equal]] if equal else task
                 first = self._first_share(demand, self._default if minimums is None else minimums)
                 if first is not None:
-                    self._beyond_a_task |= bit
+                    self.beyond_a_task |= bit
             self.tasks[client] = task
         capabilities = "/" in client.role, framework.placing_capabilities
         users = tuple(ledger.clients.node(client).names)
@@ -310,14 +310,14 @@ class ClientIndex:
         self.choosy &= others
         self._own_minimum &= others
         self._without_minimum &= others
-        self._beyond_a_task &= others
+        self.beyond_a_task &= others
 
     def _first_share(self, demand: Quantities, minimums: Alternatives | None) -> Quantities | None:
         """Return `_Facts.first` for a demand and the alternative minimums of its client."""
         if self._default is None or not minimums or any(map(demand.contains, minimums)):
             return None
         most: Needs = {
-            name: -(-amount // 1000) * 1000 if name in self._counted else amount
+            name: -(-amount // 1000) * 1000 if name in self.counted else amount
             for name, amount in demand.items()
         }
         return demand.times(fewest_tasks(most, minimums))
@@ -486,11 +486,11 @@ class ClientIndex:
         """
         if self._default is None:
             return 0
-        if not counted <= self._counted:
-            self._counted |= counted
-        if not self._beyond_a_task or len(self._counted) != self._versions[2]:
+        if not counted <= self.counted:
+            self.counted |= counted
+        if not self.beyond_a_task or len(self.counted) != self._versions[2]:
             return 0
-        return self._beyond_a_task & ~self._first_shares.within(capacity)
+        return self.beyond_a_task & ~self._first_shares.within(capacity)
 
     def unreached(self, capacity: Quantities, default: Alternatives) -> ClientMask:
         """Return the clients whose minimum offer (`min_allocatable`) exceeds the given quantities.

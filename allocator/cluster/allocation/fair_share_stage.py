@@ -221,8 +221,10 @@ class FairShareStage:
             capacity: Thousandths that may be allocated to tasks, by resource, as from `_capacity`.
         """
         allowed = state.allowed & ~state.exhausted
-        short = self._short_of_first_share(state, free)
-        eligible = allowed & self._index.fitting(capacity) & ~short
+        eligible, short = allowed & self._index.fitting(capacity), 0
+        if allowed & self._index.beyond_a_task or not free.counted <= self._index.counted:
+            short = self._short_of_first_share(state, free)
+            eligible &= ~short
         if any(state.capacity.values()) or not free.all_divisible:
             eligible |= allowed & self._index.unknown_demand
         if not free.ordinary:  # restricted resources come with the first task
