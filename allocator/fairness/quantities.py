@@ -101,6 +101,9 @@ class Quantities(Mapping[str, int]):
     def __iter__(self) -> Iterator[str]:
         return iter(self._milli)
 
+    def __bool__(self) -> bool:  # compiled code takes `Quantities | None` without it for true
+        return bool(self._milli)
+
     def __len__(self) -> int:
         return len(self._milli)
 

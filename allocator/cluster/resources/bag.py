@@ -55,6 +55,9 @@ class Resources(Mapping[Kind, Amount]):
     def __iter__(self) -> Iterator[Kind]:
         return iter(self._amounts)
 
+    def __bool__(self) -> bool:  # compiled code takes `Resources | None` without it for true
+        return bool(self._amounts)
+
     def __len__(self) -> int:
         return len(self._amounts)
 
