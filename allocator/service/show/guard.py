@@ -3,7 +3,7 @@
 import asyncio
 from collections import OrderedDict, deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
@@ -66,18 +66,10 @@ class Guard:
         """Number of connections ended because there were too many, or too many unread bytes."""
         self._answered = set[asyncio.Transport]()
         """Connections on which a request has been answered."""
-        self._waiting: tuple[_Waiting, _Waiting] = (deque(), deque())
-        """Requests that wait for a later turn of the event loop: first requests of connections,
-        and later requests. The two queues take turns, so connections with many requests do not
-        delay others."""
-        self._begun = 0
-        """Requests begun in this turn of the event loop."""
-        self._unparsed: tuple[deque[_Guarded], deque[_Guarded]] = (deque(), deque())
-        """Connections with data that waits for a later turn: those that nothing was parsed of, and
-        the others. The two queues take turns."""
-        self._parsed = 0
-        """Pieces of data parsed in this turn of the event loop."""
-        self._turn_is_scheduled = False
+        self._requests = _Turns(_begin)
+        """Requests to begin; requests on answered connections are later ones."""
+        self._pieces: _Turns[_Guarded] = _Turns(_Guarded.parse)
+        """Connections with data to parse; connections with parsed data are later ones."""
 
     def __call__(self) -> asyncio.Protocol:
         """Return the protocol of a new connection; called by asyncio."""
@@ -96,20 +88,14 @@ class Guard:
         Further requests wait. Otherwise many connections with many requests each would keep the
         event loop from other work.
         """
-        if self._begun >= EACH_TURN or any(self._waiting):
-            waiting = asyncio.get_running_loop().create_future()
-            self._waiting[request.transport in self._answered].append(waiting)
-            await waiting
-        else:
-            self._begin()
+        turn = asyncio.get_running_loop().create_future()
+        self._requests.put(turn, later=request.transport in self._answered)
+        await turn
         return await handler(request)
 
     def parse(self, connection: "_Guarded") -> None:
         """Let aiohttp parse a connection's next piece of data, in this turn or in a later one."""
-        if self._parsed >= EACH_TURN or any(self._unparsed):
-            self._unparsed[connection.was_parsed].append(connection)
-        else:
-            self._parse(connection)
+        self._pieces.put(connection, later=connection.was_parsed)
 
     async def answered(self, request: web.Request, _: web.StreamResponse) -> None:
         """Restart the time limit of a connection on which a request is answered.
@@ -183,47 +169,67 @@ class Guard:
         loop = asyncio.get_running_loop()
         kept[transport] = loop.call_later(PATIENCE, transport.abort)
 
-    def _begin(self) -> None:
-        """Count a request that begins in this turn of the event loop.
 
-        At most `EACH_TURN` requests may begin in one turn.
+Item = TypeVar("Item")
+
+
+class _Turns(Generic[Item]):
+    """Takes at most `EACH_TURN` items in each turn of the event loop.
+
+    First items of connections and later items wait in two queues, from which items are taken
+    alternately. So connections with many items do not delay others.
+
+    Args:
+        take: Takes an item; returns whether the item counts.
+    """
+
+    def __init__(self, take: Callable[[Item], bool]) -> None:
+        self._take = take
+        self._queues: tuple[deque[Item], deque[Item]] = (deque(), deque())
+        self._taken = 0
+        """Items taken in this turn of the event loop."""
+        self._is_scheduled = False
+        """Whether the event loop will call `_next_turn`."""
+
+    def put(self, item: Item, *, later: bool) -> None:
+        """Take an item now, or in a later turn.
+
+        Args:
+            item: The item.
+            later: Whether the item's connection had earlier items.
         """
-        self._schedule_turn()
-        self._begun += 1
+        if self._taken >= EACH_TURN or any(self._queues):
+            self._queues[later].append(item)
+        else:
+            self._count(item)
 
-    def _parse(self, connection: "_Guarded") -> None:
-        """Let a piece of data be parsed, and count it."""
-        self._schedule_turn()
-        self._parsed += 1
-        connection.parse()
-
-    def _schedule_turn(self) -> None:
-        if not self._turn_is_scheduled:
-            self._turn_is_scheduled = True
+    def _count(self, item: Item) -> None:
+        if not self._is_scheduled:
+            self._is_scheduled = True
             asyncio.get_running_loop().call_soon(self._next_turn)
+        self._taken += 1
+        if not self._take(item):
+            self._taken -= 1
 
     def _next_turn(self) -> None:
-        """Reset the counts, let up to `EACH_TURN` waiting requests begin, and parse as many pieces.
-
-        The event loop calls this method once per turn while requests or data are taken or wait.
-        """
-        self._turn_is_scheduled = False
-        self._begun = self._parsed = 0
-        unparsed = self._unparsed
-        while self._parsed < EACH_TURN and any(unparsed):
-            connection = (unparsed[0] or unparsed[1]).popleft()
-            unparsed = unparsed[::-1]
-            self._parse(connection)
-        queues = self._waiting
-        while self._begun < EACH_TURN and any(queues):
-            waiting = (queues[0] or queues[1]).popleft()
+        """Take items that wait. The event loop calls this method once per turn, while needed."""
+        self._is_scheduled = False
+        self._taken = 0
+        queues = self._queues
+        while self._taken < EACH_TURN and any(queues):
+            item = (queues[0] or queues[1]).popleft()
             queues = queues[::-1]
-            if not waiting.done():  # its connection may have ended
-                self._begin()
-                waiting.set_result(None)
+            self._count(item)
 
 
-_Waiting = deque[asyncio.Future[None]]
+def _begin(request: "asyncio.Future[None]") -> bool:
+    """Let a request begin, unless its connection has ended; return whether it begins."""
+    if request.done():
+        return False
+    request.set_result(None)
+    return True
+
+
 _Timers = OrderedDict[asyncio.Transport, asyncio.TimerHandle]
 
 
@@ -285,11 +291,15 @@ class _Guarded(asyncio.Protocol):
             if not self._waits:
                 self._go_on()
 
-    def parse(self) -> None:
-        """Let aiohttp parse one piece of data; then read on, or wait for an answer or a turn."""
+    def parse(self) -> bool:
+        """Let aiohttp parse one piece of data; then read on, or wait for an answer or a turn.
+
+        Returns:
+            Whether there was data to parse.
+        """
         self._waits = False
         if self._transport is None or not self._data or self._transport.is_closing():
-            return
+            return False
         self.was_parsed = True
         piece = bytes(self._data[:PIECE])
         del self._data[:PIECE]
@@ -297,9 +307,10 @@ class _Guarded(asyncio.Protocol):
         self._unanswered += len(requests)
         if len(self._since) > MOST_HEADERS:
             self._guard.end(self._transport)
-            return
-        self._inner.data_received(piece)
-        self._go_on()
+        else:
+            self._inner.data_received(piece)
+            self._go_on()
+        return True
 
     def answer(self) -> None:
         """Go on with data that waited for the answer to an earlier request."""
