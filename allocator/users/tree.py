@@ -40,6 +40,8 @@ Repeats: TypeAlias = Mapping[str, tuple[Quantities, Quantities]]
 cease to be repeated. Quantities are repeated if several clients of the user hold the same
 resources."""
 
+_Past: TypeAlias = tuple[Mapping[str, float], float, Mapping[str, float]]
+"""A member's commitments by resource, its commitment of other resources, and its mean use."""
 _USERS_A_STEP = 100
 """Idle users that are examined or forgotten in one cooperative step."""
 _SORT_AGAIN = 60.0
@@ -580,9 +582,10 @@ class UserTree(Generic[Client]):
             user = self._known.get(name)
             if user is not None and user.sub_pool is None and name in users:
                 stored = users[name]
-                of_leaf = current.commitments, current.others
-                if _differ((stored.commitments, stored.others), of_leaf) or (
-                    len(user.clients) and _differ((stored.mean_use, 0.0), (current.mean_use, 0.0))
+                if _leaf_differs(
+                    user,
+                    (stored.commitments, stored.others, stored.mean_use),
+                    (current.commitments, current.others, current.mean_use),
                 ):
                     self._sub_pool(user)
                     self.begin_leaf(user)
@@ -694,13 +697,10 @@ class UserTree(Generic[Client]):
             user = self._known.get(name)
             if user is None or user.children or user.sub_pool is None:
                 continue
-            has_leaf = user.leaf in user.sub_pool
-            leaf = user.sub_pool.debts(user.leaf) if has_leaf else ({}, 0.0)
-            differs = _differ(user.siblings.debts(name), leaf)
-            if len(user.clients) and has_leaf and not differs:  # else the user may be forgotten
-                mean_use = user.sub_pool.mean_use(user.leaf)
-                differs = _differ((user.siblings.mean_use(name), 0.0), (mean_use, 0.0))
-            if differs:
+            of_leaf: _Past = {}, 0.0, {}
+            if user.leaf in user.sub_pool:
+                of_leaf = _past(user.sub_pool, user.leaf)
+            if _leaf_differs(user, _past(user.siblings, name), of_leaf):
                 kept[name] = None
             else:
                 ended.append(user)
@@ -1072,6 +1072,22 @@ def _current(
         others=rest,
         mean_use=mean_use,
         accumulated=AccumulatedUse(amount, min(former_rate, rate)).after(elapsed),
+    )
+
+
+def _past(pool: Pool[str], member: str) -> _Past:
+    """Return the past of a member of a pool."""
+    return *pool.debts(member), pool.mean_use(member)
+
+
+def _leaf_differs(user: User[Client], of_user: _Past, of_leaf: _Past) -> bool:
+    """Return whether a virtual leaf's past is another than its user's.
+
+    The mean use of a user without clients does not count, because it would keep the user known.
+    """
+    commitments, others, mean_use = of_user
+    return _differ((commitments, others), of_leaf[:2]) or (
+        len(user.clients) > 0 and _differ((mean_use, 0.0), (of_leaf[2], 0.0))
     )
 
 
