@@ -229,8 +229,7 @@ class FairShareStage:
             eligible |= allowed & self._index.unknown_demand
         if not free.ordinary:  # restricted resources come with the first task
             fresh = allowed & ~self._index.unknown_demand & ~eligible
-            for client in (*state.tasks, *state.unbooked):
-                fresh &= ~self._index.bit[client]
+            fresh &= ~self._holders(state)
             if not free.revocable:
                 fresh &= ~short | self._index.reserved_for(free.reservations)
             eligible |= fresh
@@ -251,10 +250,14 @@ class FairShareStage:
         """
         room = state.capacity if free.ordinary else free.plain.quantities
         short = self._index.short_of_first_share(room, free.counted)
-        if short:
-            for holder in (*state.tasks, *state.unbooked):
-                short &= ~self._index.bit[holder]
-        return short
+        return short & ~self._holders(state) if short else 0
+
+    def _holders(self, state: _AgentAllocation) -> ClientMask:
+        """Return the clients that were allocated tasks of an agent, booked or not."""
+        holders = 0
+        for client in (*state.tasks, *state.unbooked):
+            holders |= self._index.bit[client]
+        return holders
 
     def _skip_hopeless(
         self, state: _AgentAllocation, eligible: ClientMask, client: Client | None = None

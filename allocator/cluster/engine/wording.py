@@ -2,10 +2,11 @@
 
 import heapq
 from collections.abc import Hashable, Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, get_args
 
 from typing_extensions import override
 
+from allocator.cluster.frameworks.framework import MissingCapability
 from allocator.cluster.input.text import readable
 from allocator.cluster.quota import top_level
 from allocator.cluster.reasons import REASON_ORDER, Explanation, Reason
@@ -27,15 +28,7 @@ _LONGEST_HINT = 1000
 
 _MISFIT_REASONS: frozenset[Reason] = frozenset({"too_large", "no_such_resource", "constraint"})
 """Reasons that the sentence on a framework's misfit explains."""
-_LASTING_REASONS: frozenset[Reason] = _MISFIT_REASONS | {
-    "gpu_resources",
-    "region_aware",
-    "multi_role",
-    "hierarchical_role",
-    "revocable_resources",
-    "shared_resources",
-    "reservation_refinement",
-}
+_LASTING_REASONS: frozenset[Reason] = _MISFIT_REASONS.union(get_args(MissingCapability))
 """Reasons that last until somebody changes the framework, the settings or the agents."""
 
 _SAID: dict[Reason, str] = {

@@ -151,10 +151,12 @@ class LimitedPlaces:
     def _reserved_for(self, wish: PlaceRequest) -> int:
         """Return the number of places that are reserved for a framework and its principal."""
         name = digest(wish.framework)
-        owner = self._principals.get(name)
-        if self.rules.same_principal and owner not in {None, digest(wish.principal)}:
-            return 0
-        return self._reserved.get(name, 0)
+        owned = self._is_owner(wish, self._principals.get(name))
+        return self._reserved.get(name, 0) if owned else 0
+
+    def _is_owner(self, wish: PlaceRequest, principal: str | None) -> bool:
+        """Return whether earlier places of a framework, of a known principal or not, are usable."""
+        return not self.rules.same_principal or principal in {None, digest(wish.principal)}
 
     def put(self, wish: PlaceRequest) -> None:
         """Count the places of a framework whose request was granted.
@@ -287,10 +289,9 @@ class LimitedPlaces:
     def _earlier(self, wish: PlaceRequest, before: Mapping[str, OccupiedPlaces]) -> int:
         """Return the number of places that a framework had before a snapshot."""
         places = before.get(digest(wish.framework))
-        if places is None:
+        if places is None or not self._is_owner(wish, places.principal):
             return 0
-        changed = places.principal not in {None, digest(wish.principal)}
-        return 0 if changed and self.rules.same_principal else places.nodes
+        return places.nodes
 
     def _assign(self, wishes: Iterable[PlaceRequest]) -> dict[str, ValidationError]:
         """Decide on requests of a snapshot, one by one.

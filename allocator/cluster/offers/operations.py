@@ -51,12 +51,13 @@ class ResourceConversion:
             OperationError: The resources do not contain the consumed resources, or still contain
                 the destroyed volume afterwards.
         """
-        for number, part in enumerate(_parts(self.consumed)):
+        consumed = _parts(self.consumed)
+        for number, part in enumerate(consumed):
             if number:
                 yield
             if part not in present:
                 raise OperationError(f"{present!r} does not contain {self.consumed!r}")
-        for number, part in enumerate(_parts(self.consumed)):
+        for number, part in enumerate(consumed):
             if number:
                 yield
             subtract(amounts, part)
