@@ -717,37 +717,36 @@ def costs_of_steps(made: MasterSide, event: contract.Event) -> list[int]:
     return costs
 
 
-def test_many_operations_of_one_call_are_read_and_applied_in_many_short_steps() -> None:
+def offered_agent() -> tuple[MasterSide, contract.UpdateAllocation]:
+    """Return a cluster with an agent, and a call about the offer of the agent to a framework."""
     made = MasterSide("drf", {})
     made.add_framework("f", "r")
     made.add_agent("s", "cpus:4;mem:64")
-    call = contract.UpdateAllocation(
-        framework_id="f", agent_id="s", offered=resources("cpus:4;mem:64", "r")
-    )
+    offered = resources("cpus:4;mem:64", "r")
+    return made, contract.UpdateAllocation(framework_id="f", agent_id="s", offered=offered)
+
+
+def reserved_part(number: int) -> list[bytes]:
+    """Return a thousandth of a CPU with a reservation that only this number has."""
+    reserved = resource("cpus", "0.001", reserved=["r"])
+    reserved.reservations[0].labels.labels.add(key="k", value=f"{number}")
+    return allocated([reserved.SerializeToString()], "r")
+
+
+def test_many_operations_of_one_call_are_read_and_applied_in_many_short_steps() -> None:
+    made, call = offered_agent()
     for number in range(2000):
-        reserved = resource("cpus", "0.001", reserved=["r"])
-        reserved.reservations[0].labels.labels.add(key="k", value=f"{number}")
-        call.conversions.add(
-            consumed=resources("cpus:0.001", "r"),
-            converted=allocated([reserved.SerializeToString()], "r"),
-        )
+        call.conversions.add(consumed=resources("cpus:0.001", "r"), converted=reserved_part(number))
     costs = costs_of_steps(made, contract.Event(update_allocation=call))
     assert max(costs) * 5 < sum(costs)
 
 
 def test_one_operation_on_many_resources_is_read_and_applied_in_many_short_steps() -> None:
     """Since Mesos 1.10, RESERVE may have a source. The resources are then one conversion."""
-    made = MasterSide("drf", {})
-    made.add_framework("f", "r")
-    made.add_agent("s", "cpus:4;mem:64")
-    call = contract.UpdateAllocation(
-        framework_id="f", agent_id="s", offered=resources("cpus:4;mem:64", "r")
-    )
+    made, call = offered_agent()
     conversion = call.conversions.add(consumed=resources("cpus:2", "r"))
     for number in range(2000):
-        reserved = resource("cpus", "0.001", reserved=["r"])
-        reserved.reservations[0].labels.labels.add(key="k", value=f"{number}")
-        conversion.converted.extend(allocated([reserved.SerializeToString()], "r"))
+        conversion.converted.extend(reserved_part(number))
     costs = costs_of_steps(made, contract.Event(update_allocation=call))
     assert max(costs) * 3 < sum(costs)
     declined = contract.RecoverResources(
