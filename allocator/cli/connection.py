@@ -218,7 +218,7 @@ def keep(
     inputs: Iterable[Path | None],
     starts: tuple[bytes, ...],
 ) -> None:
-    """Refuse an output file that is an input of the command, or that exists with other content.
+    """Refuse an output file if the command reads the file, or if the file has other content.
 
     So a command replaces its own former output, but no other file.
 

@@ -185,7 +185,8 @@ class ClientIndex:
         self._first_shares = _Thresholds()
         """Clients whose first share needs several tasks to reach a minimum offer, by its needs."""
         self.beyond_a_task: ClientMask = 0
-        """These clients, and those whose minimum offers no number of tasks reaches."""
+        """The clients of `_first_shares`, and clients with minimum offers that no number of tasks
+        reaches."""
         self.counted: frozenset[str] = frozenset()
         """Names of resources that agents have had in whole units; tasks get such units rounded
         up."""

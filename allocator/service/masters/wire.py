@@ -677,8 +677,7 @@ def _without_longest_lists(data: bytes, bounds: _Bounds) -> Cooperative[bytes]:
 def _skipped_events(data: bytes, most_parts: int) -> Cooperative[contract.Events]:
     """Return events with only the content that `Engine.note_skipped_events` needs.
 
-    So a framework whose operations are too heavy does not cost other frameworks their offer
-    filters.
+    Otherwise a framework with too heavy operations would cost other frameworks their offer filters.
 
     Args:
         data: A serialised message that contains events.
@@ -708,7 +707,7 @@ def _skipped_events(data: bytes, most_parts: int) -> Cooperative[contract.Events
 def _skipped_event(data: bytes, begin: int, end: int) -> bytes:
     """Return a serialised event without the call, unless the call changes offer filters.
 
-    Of long calls, and of calls whose lists change no filters, only the ID in field 1 remains.
+    A long call, or a call whose lists change no filters, keeps only the ID in field 1.
 
     Args:
         data: The serialised bytes.
