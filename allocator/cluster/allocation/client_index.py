@@ -21,6 +21,12 @@ _CLIENTS_A_STEP = 200
 """Clients examined in one step of an update."""
 _CHANGES = 64
 """Number of changed conditions, in addition to all conditions, at which masks are recomputed."""
+_AMOUNTS = 64
+"""Different amounts of a resource in a new interval of amounts; twice this number is the most."""
+_LOWEST = -(1 << 62)
+"""An amount that is less than each need and each capacity, in thousandths."""
+_INTERVALS_A_STEP = 16
+"""Intervals of amounts that one step of an update renews."""
 
 ClientMask: TypeAlias = int
 """A set of clients: an integer in which each client of `ClientIndex` has one bit.
@@ -77,32 +83,155 @@ class _Excluded:
 
 
 @dataclass(slots=True)
+class _Interval:
+    """Clients whose needs of one resource lie in one interval of amounts."""
+
+    clients: dict[int, ClientMask] = field(default_factory=dict)
+    """Clients by the amount that each needs."""
+    amounts: list[int] = field(default_factory=list)
+    """The keys of `clients` in ascending order, at the last renewal."""
+    beyond: list[ClientMask] = field(default_factory=list)
+    """Mask i holds the clients of the interval that need more than the first i amounts."""
+    later: ClientMask = 0
+    """Clients of all later intervals."""
+
+    def renew(self) -> None:
+        """Build `amounts` and `beyond` from `clients`."""
+        self.amounts = sorted(self.clients)
+        beyond: list[ClientMask] = [0]
+        for amount in reversed(self.amounts):
+            clients = self.clients[amount]
+            beyond.append(beyond[-1] | clients if beyond[-1] else clients)
+        self.beyond = beyond[::-1]
+
+
+class _Amounts:
+    """Clients by the amount of one resource that each needs.
+
+    The amounts are divided into intervals. For n different amounts, a renewal after the change of a
+    client costs O(`_AMOUNTS` + n / `_AMOUNTS`) operations on masks, and a query costs three.
+    """
+
+    def __init__(self) -> None:
+        self._lows = [_LOWEST]
+        """The lower end of each interval, in ascending order."""
+        self._intervals = [_Interval()]
+        self._outdated: set[int] = set()
+        """The lower ends of the intervals that must be renewed."""
+
+    def change(self, amount: int) -> dict[int, ClientMask]:
+        """Return the clients of an interval by amount, to be changed before the next renewal.
+
+        Args:
+            amount: An amount in the interval.
+        """
+        index = bisect_right(self._lows, amount) - 1
+        self._outdated.add(self._lows[index])
+        return self._intervals[index].clients
+
+    def renew(self) -> Cooperative[None]:
+        """Renew the changed intervals, in cooperative steps.
+
+        Intervals that have become too large are divided. Two neighbours with together at most
+        `_AMOUNTS` amounts become one, so there are at most 1 + 2 n / `_AMOUNTS` intervals.
+        """
+        for number, low in enumerate(self._outdated):
+            if number and not number % _INTERVALS_A_STEP:
+                yield
+            index = bisect_right(self._lows, low) - 1
+            if self._lows[index] != low:
+                continue  # merged with an interval that has been renewed since
+            if len(self._lows) > 1:
+                index = self._merge(index)
+            if len(self._intervals[index].clients) > 2 * _AMOUNTS:
+                yield from self._divide(index)
+            else:
+                self._intervals[index].renew()
+        self._outdated.clear()
+        later = 0
+        for interval in reversed(self._intervals):
+            interval.later = later
+            later |= interval.beyond[0]
+
+    def _merge(self, index: int) -> int:
+        """Merge an interval with its neighbours if they are small; return the index of the result.
+
+        The result must be renewed.
+        """
+        for left in (index, index - 1):
+            pair = self._intervals[left : left + 2] if left >= 0 else []
+            if len(pair) == 2 and sum(len(part.clients) for part in pair) <= _AMOUNTS:
+                pair[0].clients.update(pair[1].clients)
+                del self._lows[left + 1], self._intervals[left + 1]
+                index = left
+        return index
+
+    def _divide(self, index: int) -> Cooperative[None]:
+        """Divide an interval into intervals of `_AMOUNTS` amounts, in cooperative steps."""
+        clients = self._intervals[index].clients
+        amounts = sorted(clients)
+        lows: list[int] = []
+        intervals: list[_Interval] = []
+        for first in range(0, len(amounts), _AMOUNTS):
+            if first and not len(lows) % _INTERVALS_A_STEP:
+                yield
+            part = amounts[first : first + _AMOUNTS]
+            interval = _Interval({amount: clients[amount] for amount in part})
+            interval.renew()
+            lows.append(part[0] if first else self._lows[index])
+            intervals.append(interval)
+        self._lows[index : index + 1] = lows
+        self._intervals[index : index + 1] = intervals
+
+    @property
+    def clients(self) -> ClientMask:
+        """All clients that need the resource, at the last renewal."""
+        return self._intervals[0].beyond[0] | self._intervals[0].later
+
+    @property
+    def least(self) -> int:
+        """The smallest amount that a client needs; there must be a client."""
+        return next(interval.amounts[0] for interval in self._intervals if interval.amounts)
+
+    def beyond(self, amount: int) -> ClientMask:
+        """Return the clients that need more than an amount, at the last renewal."""
+        interval = self._intervals[bisect_right(self._lows, amount) - 1]
+        return interval.later | interval.beyond[bisect_right(interval.amounts, amount)]
+
+
+@dataclass(slots=True)
 class _Thresholds:
     """Clients by the amounts that each needs, to find those whose needs a capacity contains."""
 
     clients: ClientMask = 0
-    needing: dict[str, dict[int, ClientMask]] = field(default_factory=dict)
-    """Clients by the amount of a resource that each needs: resource → amount → clients."""
-    beyond: dict[str, tuple[list[int], list[ClientMask]]] = field(default_factory=dict)
-    """The lookup table that `within` searches: for each resource, the keys of `needing` in
-    ascending order, and masks. Mask i holds the clients that need more than the first i amounts."""
+    needing: dict[str, _Amounts] = field(default_factory=dict)
+    """Clients by the amount of each resource that each needs."""
     outdated: set[str] = field(default_factory=set)
-    """Resources whose lookup table must be renewed."""
+    """Resources whose amounts must be renewed."""
 
-    def renew(self) -> None:
-        """Build the lookup tables of outdated resources; delete those that no client needs."""
+    def groups(self, needs: Quantities) -> Iterator[tuple[dict[int, ClientMask], int]]:
+        """Yield the groups of clients with equal amounts of a resource, to be changed.
+
+        Args:
+            needs: The amounts, by resource.
+        """
+        for name, amount in needs.items():
+            amounts = self.needing.get(name)
+            if amounts is None:
+                amounts = self.needing[name] = _Amounts()
+            self.outdated.add(name)
+            yield amounts.change(amount), amount
+
+    def renew(self) -> Cooperative[None]:
+        """Renew the amounts of outdated resources; delete those that no client needs.
+
+        Generator for cooperative steps.
+        """
         for name in self.outdated:
-            by_amount = self.needing[name]
-            if not by_amount:
+            amounts = self.needing[name]
+            yield from amounts.renew()
+            if not amounts.clients:
                 del self.needing[name]
-                self.beyond.pop(name, None)
-                continue
-            amounts = sorted(by_amount)
-            beyond: list[ClientMask] = [0]
-            for amount in reversed(amounts):
-                clients = by_amount[amount]
-                beyond.append(beyond[-1] | clients if beyond[-1] else clients)
-            self.beyond[name] = amounts, beyond[::-1]
         self.outdated.clear()
 
     def within(self, capacity: Mapping[str, int]) -> ClientMask:
@@ -112,8 +241,8 @@ class _Thresholds:
             capacity: Thousandths of each resource, by name.
         """
         within = self.clients
-        for name, (amounts, beyond) in self.beyond.items():
-            within &= ~beyond[bisect_right(amounts, capacity.get(name, 0))]
+        for name, amounts in self.needing.items():
+            within &= ~amounts.beyond(capacity.get(name, 0))
         return within
 
 
@@ -210,9 +339,8 @@ class ClientIndex:
         ledger, moved = self._ledger, self._filters.moved
         clients = ledger.clients
         versions = clients.version, ledger.floor.version, len(self.counted)
-        if not (
-            clients.changed or moved or ledger.exclusions.changed or versions != self._versions
-        ):
+        same = not (clients.changed or moved or ledger.exclusions.changed)
+        if same and versions == self._versions:
             return
         exclusions = ledger.exclusions.take_changes()
         changed = {**clients.changed, **moved}
@@ -232,13 +360,13 @@ class ClientIndex:
             self._add(client)
         self._record_changes(former, exclusions)
         for table in (self._demands, self._first_shares, *self._minimums):
-            table.renew()
+            yield from table.renew()
         while self._minimums and not self._minimums[-1].clients:
             self._minimums.pop()
         self._least = [
-            (name, amounts[0])
-            for name, (amounts, beyond) in self._demands.beyond.items()
-            if beyond[0] == self._demands.clients
+            (name, amounts.least)
+            for name, amounts in self._demands.needing.items()
+            if amounts.clients == self._demands.clients
         ]
 
     def _add(self, client: Client) -> None:
@@ -281,9 +409,8 @@ class ClientIndex:
         for group, key in self._groups(client, facts):
             clients = group.get(key)
             group[key] = bit if clients is None else clients | bit
-        for table, needs in self._needs(facts):
+        for table, _ in self._needs(facts):
             table.clients |= bit
-            table.outdated.update(needs)
 
     def _remove(self, client: Client) -> None:
         """Remove a client from all masks by its facts of the last update, if it is in the index.
@@ -300,9 +427,8 @@ class ClientIndex:
                 group[key] = remaining
             else:
                 del group[key]
-        for table, needs in self._needs(facts):
+        for table, _ in self._needs(facts):
             table.clients &= ~facts.bit
-            table.outdated.update(needs)
         del self.client[facts.bit], self.bit[client]
         self.tasks.pop(client, None)
         others = ~facts.bit
@@ -342,8 +468,7 @@ class ClientIndex:
             yield self.by_demand, facts.demand
             yield self.by_names, frozenset(facts.demand)
         for table, needs in self._needs(facts):
-            for name, amount in needs.items():
-                yield table.needing.setdefault(name, {}), amount
+            yield from table.groups(needs)
 
     def _needs(self, facts: _Facts) -> Iterator[tuple[_Thresholds, Quantities]]:
         """Yield each table that contains a client, with the amounts that the client needs."""
