@@ -269,17 +269,17 @@ class Cluster:
         except KeyError:
             raise InvalidEvent(f"framework {framework_id!r} is not known") from None
 
-    def reject_unlisted(self) -> None:
+    def reject_unlisted(self) -> Cooperative[None]:
         """Quarantine frameworks whose offer constraints exclude more agents than can be recorded.
 
-        Such frameworks get no offers.
+        Such frameworks get no offers. Generator for cooperative steps.
         """
         for framework_id, flaw in self.ledger.exclusions.take_unlisted():
             framework = self.ledger.frameworks.get(framework_id)
             if framework is not None and framework.subscription.flaw is None:
                 framework.subscription = replace(framework.subscription, flaw=flaw)
                 self.quarantine.put("framework", framework_id, "subscription", flaw)
-                self.ledger.refresh(framework)
+                yield from self.ledger.refresh_in_steps(framework)
 
     def forget(self, client: Client) -> Cooperative[None]:
         """Delete the holds, filters and learned demand of a client that gets no more offers.

@@ -811,6 +811,15 @@ class Pool(Generic[User]):
             self.policy, self._parameters.tau, user, self._account(user), self._clock.now
         )
 
+    def commitments(self, user: User) -> dict[str, float]:
+        """Return a user's present commitments by resource, as fractions of the capacity.
+
+        Raises:
+            KeyError: the user is not known.
+        """
+        self._update_order()
+        return self._account(user).commitments_at(self._clock.now, self._parameters.tau)
+
     def standings(self) -> list[Standing[User]]:
         """Return the present standings of all known users, in order of priority."""
         return self.standings_at(self._clock.now)

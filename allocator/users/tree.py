@@ -767,8 +767,9 @@ class UserTree(Generic[Client]):
             begins: Accumulated use of a new user, by `id` of the pool. Missing values are added.
         """
         keys = dict[str, tuple[bool, float, float, float]]()
+        kept_use = begins if self._keeps_accumulated_use else None
         for name in self._idle_since:
-            keys[name] = self._idle_key(name, latest, begins)
+            keys[name] = self._idle_key(name, latest, kept_use)
             if not len(keys) % _USERS_A_STEP:
                 yield
         order = sorted(keys, key=keys.__getitem__)
@@ -784,7 +785,7 @@ class UserTree(Generic[Client]):
         return all(member in removable for member in members)
 
     def _idle_key(
-        self, name: str, latest: float, begins: dict[int, float]
+        self, name: str, latest: float, begins: dict[int, float] | None
     ) -> tuple[bool, float, float, float]:
         """Return the sort key of an idle user or virtual leaf; small keys are forgotten first.
 
@@ -796,14 +797,15 @@ class UserTree(Generic[Client]):
             name: The idle user or virtual leaf.
             latest: Users that have been idle since this time or earlier, in seconds, come first.
             begins: Accumulated use of a new user, by `id` of the pool. Missing values are added.
+                None: accumulated use is not kept.
         """
         since = self._idle_since[name]
         pool = self._pool_of(name)
         assert pool is not None
-        mean_use = max(pool.mean_use(name).values(), default=0.0)
-        if not self._keeps_accumulated_use:
-            return since > latest, mean_use, 0.0, since
-        return since > latest, mean_use, abs(self._use_beyond(name, begins)), since
+        use = pool.mean_use(name)
+        mean_use = max(use.values()) if use else 0.0
+        beyond = 0.0 if begins is None else abs(self._use_beyond(name, begins))
+        return since > latest, mean_use, beyond, since
 
     def _use_beyond(self, name: str, begins: dict[int, float]) -> float:
         """Return a user's accumulated use over its weight, minus a new user's, in seconds.
@@ -831,7 +833,7 @@ class UserTree(Generic[Client]):
         """Return whether the commitments of a user or leaf have decayed to almost zero."""
         pool = self._pool_of(name)
         assert pool is not None
-        return not is_significant(pool.standing(name).commitments)
+        return not is_significant(pool.commitments(name))
 
     def _within_depth(
         self, users: Mapping[str, RememberedUser]

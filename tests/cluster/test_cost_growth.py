@@ -772,6 +772,22 @@ def test_many_agents_are_tested_against_a_new_constraint_in_many_short_steps() -
     assert max(costs) * 3 < sum(costs)
 
 
+@pytest.mark.parametrize("policy", ["drf", "sdrf"])
+def test_a_framework_changes_many_roles_in_many_short_steps(policy: str) -> None:
+    def described(number: int) -> bytes:
+        return info("x", [f"r{number}-{role}" for role in range(250)], {})
+
+    made = master(policy, flat(5))
+    add = contract.AddFramework(framework_id="x", info=described(0), active=True)
+    calls: list[contract.Event] = [contract.Event(add_framework=add)]
+    for number in (1, 2):
+        update = contract.UpdateFramework(framework_id="x", info=described(number))
+        calls.append(contract.Event(update_framework=update))
+    for event in calls:
+        costs = costs_of_steps(made, event)
+        assert max(costs) * 4 < sum(costs)
+
+
 def test_an_agent_is_tested_against_many_constraints_in_many_short_steps() -> None:
     frameworks = [said(f"f{n}", [f"r{n}"], hosts=f"*{n},x*") for n in range(400)]
     made = master("drf", frameworks, 1)

@@ -25,6 +25,8 @@ _AGENTS_A_STEP = 50
 """Agents in a cooperative step, whose allocations to a framework are counted or ended."""
 _CLIENTS_A_STEP = 200
 """Clients in a cooperative step, whose tasks are updated after a change of exclusions."""
+_ROLES_A_STEP = 25
+"""Roles of a framework in a cooperative step, whose users are created or whose clients end."""
 
 
 class Ledger:
@@ -234,7 +236,9 @@ class Ledger:
         self.placements.put_framework(framework)
         principal = framework.subscription.principal
         yield from self.exclusions.add_framework_in_steps(framework.id, excluded, principal)
-        for role in sorted(framework.roles):
+        for number, role in enumerate(sorted(framework.roles), 1):
+            if not number % _ROLES_A_STEP:
+                yield
             self._ensure_client(Client(role, framework.id))
         ordinary: dict[str, list[Quantities]] = {}
         for number, agent_id in enumerate(self._agents_of.get(framework.id, ()), 1):
@@ -256,7 +260,7 @@ class Ledger:
             self.clients.allocate(
                 Client(role, framework.id), sum(several, start=_NOTHING), count=len(several)
             )
-        self.refresh(framework)
+        yield from self.refresh_in_steps(framework)
 
     def remove_framework(self, framework: Framework) -> Cooperative[list[str]]:
         """Remove a framework and its allocations; return IDs of the agents that it used.
@@ -270,25 +274,35 @@ class Ledger:
             agent = self.agents[agent_id]
             for role in agent.held_by(framework.id):
                 self._set_held(agent, framework.id, role, NOTHING)
-        for client in self.clients.of(framework.id):
+        for number, client in enumerate(self.clients.of(framework.id), 1):
+            if not number % _ROLES_A_STEP:
+                yield
             self.clients.remove(client)
         del self.frameworks[framework.id]
         self.placements.discard_framework(framework.id)
         yield from self.exclusions.discard_framework_in_steps(framework.id)
         return agent_ids
 
-    def refresh(self, framework: Framework) -> None:
+    def refresh_in_steps(self, framework: Framework) -> Cooperative[None]:
         """Update everything that depends on a framework, after the framework object has changed.
 
         The change may concern the subscription, suppressed roles, demand or activity. Clients,
-        users and placement constraints are updated.
+        users and placement constraints are updated. Generator for cooperative steps.
         """
         self.placements.put_framework(framework)
         self.clients.reassign(framework)
-        for role in sorted(framework.roles):
-            self._ensure_client(Client(role, framework.id))
-        for client in self.clients.of(framework.id):
-            self.update_task(client)
+        new = [Client(role, framework.id) for role in sorted(framework.roles)]
+        new = [client for client in new if client not in self.clients]
+        for number, client in enumerate(new, 1):
+            if not number % _ROLES_A_STEP:
+                yield
+            self._ensure_client(client)
+        known = set(new)
+        for number, client in enumerate(self.clients.of(framework.id), 1):
+            if not number % _ROLES_A_STEP:
+                yield
+            if client not in known:
+                self.update_task(client)
             self.clients.set_wanting(client, wanting=framework.wants(client.role))
             self._forget_if_unused(client)
 

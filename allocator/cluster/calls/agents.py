@@ -238,7 +238,7 @@ def _exclude(cluster: Cluster, agent: str, excluded: contract.ExclusionList) -> 
     changed = yield from cluster.ledger.set_exclusions(agent, clients)
     for framework in excluded.unlisted:
         yield from cluster.ledger.exclusions.unlist(framework)
-    cluster.reject_unlisted()
+    yield from cluster.reject_unlisted()
     return changed
 
 

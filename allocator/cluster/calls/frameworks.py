@@ -44,7 +44,7 @@ def add(cluster: Cluster, call: contract.AddFramework) -> Callable[[], Cooperati
         if call.excluded_unlisted:
             yield from cluster.ledger.exclusions.unlist(framework.id)
         yield from cluster.ledger.add_framework(framework, excluded)
-        cluster.reject_unlisted()
+        yield from cluster.reject_unlisted()
         cluster.mark_all_changed()
         if framework.active:
             cluster.candidates.schedule_all()
@@ -85,10 +85,10 @@ def update(cluster: Cluster, call: contract.UpdateFramework) -> Callable[[], Coo
             yield from exclusions.unlist(framework.id)
         for role in left_roles:
             yield from cluster.forget(Client(role, framework.id))
-        cluster.ledger.refresh(framework)
+        yield from cluster.ledger.refresh_in_steps(framework)
         for client in cluster.ledger.clients.of(framework.id):
             cluster.ledger.clients.mark_changed(client)  # its minimums may differ
-        cluster.reject_unlisted()
+        yield from cluster.reject_unlisted()
         cluster.mark_all_changed()
 
     return change
@@ -118,13 +118,16 @@ def remove(cluster: Cluster, call: contract.RemoveFramework) -> Callable[[], Coo
     return change
 
 
-def activate(cluster: Cluster, call: contract.ActivateFramework) -> Callable[[], None]:
-    """Return a function that resumes offers to a framework whose scheduler has reconnected."""
+def activate(cluster: Cluster, call: contract.ActivateFramework) -> Callable[[], Cooperative[None]]:
+    """Return a function that resumes offers to a framework whose scheduler has reconnected.
+
+    The function returns a generator for cooperative steps.
+    """
     framework = cluster.framework(call.framework_id)
 
-    def change() -> None:
+    def change() -> "Cooperative[None]":  # a string, which costs each call nothing
         framework.active = True
-        cluster.ledger.refresh(framework)
+        yield from cluster.ledger.refresh_in_steps(framework)
         cluster.mark_all_changed()
         cluster.candidates.schedule_all()
 
@@ -144,7 +147,7 @@ def deactivate(
 
     def change() -> "Cooperative[None]":  # a string, which costs each call nothing
         framework.active = False
-        cluster.ledger.refresh(framework)
+        yield from cluster.ledger.refresh_in_steps(framework)
         for client in cluster.ledger.clients.of(framework.id):
             yield from cluster.filters.drop_in_steps(client)
         cluster.maintenance.drop_filters(framework=framework.id)
@@ -168,44 +171,44 @@ def revive(cluster: Cluster, call: contract.ReviveOffers) -> Callable[[], Cooper
         for role in roles:
             yield from cluster.filters.drop_in_steps(Client(role, framework.id))
         cluster.maintenance.drop_filters(framework=framework.id)
-        cluster.ledger.refresh(framework)
+        yield from cluster.ledger.refresh_in_steps(framework)
         cluster.mark_all_changed()
         cluster.candidates.schedule_all()
 
     return change
 
 
-def suppress(cluster: Cluster, call: contract.SuppressOffers) -> Callable[[], None]:
+def suppress(cluster: Cluster, call: contract.SuppressOffers) -> Callable[[], Cooperative[None]]:
     """Return a function that stops offers to a framework in given roles, as the framework asked.
 
     An empty list of roles means all roles of the framework. Offer filters are kept. See Mesos
-    semantics, §1.4.
+    semantics, §1.4. The function returns a generator for cooperative steps.
     """
     framework = cluster.framework(call.framework_id)
     roles = (set(call.roles) or framework.roles) & framework.roles
 
-    def change() -> None:
+    def change() -> "Cooperative[None]":  # a string, which costs each call nothing
         framework.suppressed |= roles
-        cluster.ledger.refresh(framework)
+        yield from cluster.ledger.refresh_in_steps(framework)
 
     return change
 
 
-def request(cluster: Cluster, call: contract.RequestResources) -> Callable[[], None]:
+def request(cluster: Cluster, call: contract.RequestResources) -> Callable[[], Cooperative[None]]:
     """Return a function that sets the task demand of a framework from its REQUEST call.
 
     The call may contain several requests; the last one counts, and is taken as the demand of one
-    task. Stock Mesos ignores this call.
+    task. Stock Mesos ignores this call. The function returns a generator for cooperative steps.
     """
     framework = cluster.framework(call.framework_id)
     demand, flaw = framework.demand, None
     if call.requests:
         demand, flaw = read_request(call.requests[-1], cluster.limits, otherwise=demand)
 
-    def change() -> None:
+    def change() -> "Cooperative[None]":  # a string, which costs each call nothing
         cluster.quarantine.put("framework", framework.id, "request", flaw)
         framework.demand = demand
-        cluster.ledger.refresh(framework)
+        yield from cluster.ledger.refresh_in_steps(framework)
         cluster.mark_all_changed()
 
     return change

@@ -60,7 +60,7 @@ def carry_over(before: Cluster, after: Cluster) -> Cooperative[None]:
             before.filters.drop_agent(agent.id)
         yield
     for framework in before.ledger.frameworks.values():
-        _carry_framework(before, after, framework)
+        yield from _carry_framework(before, after, framework)
         yield
     after.filters = before.filters
     if before.ledger.assumed_usage is not None and after.ledger.assumed_usage is not None:
@@ -75,8 +75,10 @@ def carry_over(before: Cluster, after: Cluster) -> Cooperative[None]:
         yield
 
 
-def _carry_framework(before: Cluster, after: Cluster, framework: Framework) -> None:
+def _carry_framework(before: Cluster, after: Cluster, framework: Framework) -> Cooperative[None]:
     """Copy a framework's request and learned demands, and drop filters that no longer apply.
+
+    Generator for cooperative steps.
 
     Filters are dropped for roles that the framework has left. All its filters are dropped if it is
     gone or inactive.
@@ -96,7 +98,7 @@ def _carry_framework(before: Cluster, after: Cluster, framework: Framework) -> N
         after.demands.recall(client, before.demands.learned(client))
     if framework_after is not None and framework_after.subscription == framework.subscription:
         framework_after.demand = framework.demand
-        after.ledger.refresh(framework_after)
+        yield from after.ledger.refresh_in_steps(framework_after)
 
 
 def _note_refusal(cluster: Cluster, call: contract.RecoverResources, time_ns: int) -> None:
