@@ -18,6 +18,7 @@ from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
 from allocator.cooperative import run_to_completion
 from tests.cluster.master_side import MasterSide, Offered, agent_call, framework_info, resource
+from tests.counted import counted
 
 
 def info(framework: str, roles: str | Sequence[str], labels: dict[str, str]) -> bytes:
@@ -135,9 +136,18 @@ def test_agents_that_are_missing_after_a_failover_cause_no_misfit_report() -> No
 _LABELS = st.fixed_dictionaries(
     {},
     optional={
-        "whitelist": st.sampled_from(["h1 h2", "h*", "h[2-4]", "10.0.0.0/24", "10.0.0.1-10.0.0.2"]),
-        "blacklist": st.sampled_from(["h2", "10.0.0.2", "h?"]),
-        "attributes": st.sampled_from(["rack:1", "rack:2"]),
+        "whitelist": st.sampled_from(
+            [
+                "h1 h2",
+                "h* 10.*",
+                "h[2-4]",
+                "h? *.2",
+                "10.0.0.0/24",
+                "10.0.0.1-10.0.0.2",
+            ]
+        ),
+        "blacklist": st.sampled_from(["h2", "10.0.0.2", "h?", "*[!2]", "*1 h2"]),
+        "attributes": st.sampled_from(["rack:1", "rack:2", "rack:1;zone:a"]),
     },
 )
 _AGENT = st.tuples(
@@ -220,6 +230,63 @@ def test_matching_costs_nothing_for_a_known_constraint_and_a_known_agent() -> No
     looked_at.clear()
     run_to_completion(placements.put_agent("a10", new))
     assert len(looked_at) == 2, "a new agent meets each constraint once"
+
+
+def test_the_hosts_of_many_agents_are_tested_as_single_hosts_are() -> None:
+    def host(number: int) -> Host:
+        slave = mesos.SlaveInfo(hostname=f"node-{number % 977:04d}.r{number % 40}")
+        for name, value in (("rack", number % 40), ("zone", number % 3)):
+            scalar = mesos.Value.Scalar(value=value)
+            slave.attributes.add(name=name, type=mesos.Value.SCALAR, scalar=scalar)
+        return Host.of(slave)
+
+    placements, hosts = Placements({}), {f"a{number}": host(number) for number in range(9000)}
+    for name, agent in hosts.items():
+        run_to_completion(placements.put_agent(name, agent))
+    labels = {
+        "whitelist": ",".join([*(f"*{digit}*r{digit}" for digit in range(5)), "node-0006.r6"]),
+        "blacklist": "node-000?.* *[5-8]?.*",
+        "attributes": "zone:1",
+    }
+    constraint = read_subscription("f", info("f", "r", labels), Limits()).constraint
+    for step in range(3):
+        for number in range(4000 * step, 4000 * step + 300, 3):
+            placements.discard_agent(f"a{number}")
+            del hosts[f"a{number}"]
+        for number in range(4000 * step, 4000 * step + 300, 6):
+            hosts[f"a{number}"] = host(number + step)
+            run_to_completion(placements.put_agent(f"a{number}", hosts[f"a{number}"]))
+        described = read_subscription("f", info("f", "r", labels), Limits())
+        framework = Framework(f"f{step}", described, active=True, suppressed=set())
+        run_to_completion(placements.prepare_framework("f", described.constraint))
+        placements.put_framework(framework)
+        expected = [name for name, each in hosts.items() if constraint.admits(each)]
+        assert len(expected) > 50
+        eligible = placements.eligible_agents(framework.id)
+        assert eligible is not None
+        assert sorted(eligible) == sorted(expected)
+        placements.discard_framework(framework.id)
+
+
+def test_many_globs_cost_no_more_for_more_agents() -> None:
+    def cost(agents: int) -> int:
+        placements = Placements({})
+        for number in range(agents):
+            host = Host(f"node-{number:05d}.example.org", (), ())
+            run_to_completion(placements.put_agent(f"a{number}", host))
+        labels = {
+            "whitelist": ",".join(f"*d*{number % 10}*e*e*" for number in range(32)),
+            "blacklist": ",".join(f"*d*{number}7*e*e*" for number in range(32)),
+        }
+        described = read_subscription("f", info("f", "r", labels), Limits())
+        framework = Framework("f", described, active=True, suppressed=set())
+        placements.put_framework(framework)
+        assert 0 < placements.number("f") < agents
+        placements.discard_framework("f")
+        return counted(lambda: placements.put_framework(framework))
+
+    few, many = cost(1000), cost(4000)
+    assert many - few < 2 * 3000
 
 
 def test_the_constraint_of_a_removed_framework_leaves_no_memory_behind() -> None:

@@ -6,13 +6,14 @@ import re
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase, translate
 from itertools import chain, islice
 from typing import Final, TypeAlias
 
+from allocator.cluster.agents.globs import GlobSet, NameMask, NameTable, matcher
 from allocator.cluster.input.limits import Limits
 from allocator.cluster.input.text import is_text, readable
 from allocator.contract import mesos_pb2 as mesos
+from allocator.cooperative import Cooperative
 from allocator.formatting import shortened
 
 WHITELIST = "longshare.whitelist"
@@ -31,16 +32,17 @@ _NAME = re.compile(r"[\w.*?\[\]!-]+")
 _PLAIN_NAME = re.compile(rf"[A-Za-z][\w.-]{{0,{LONGEST_NAME - 1}}}")
 """A name that is neither a glob nor an address: most items of a list of hosts."""
 _WILDCARD = re.compile(r"[*?\[]")
-_PART = re.compile(r"\[(?>!?\]?[^\]]*)\]|.")
-"""A part of a glob that matches one character, or `*`; a `[` without its end is a literal."""
 _OCTET = "(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
 _IPV4 = re.compile(rf"{_OCTET}(?:\.{_OCTET}){{3}}")
+_GLOBS_A_STEP = 8
+"""Number of globs that one cooperative step compares with the hosts of a table."""
+_HOSTS_A_STEP = 500
+"""Number of hosts whose attributes one cooperative step reads."""
+_DIGITS = bytes.maketrans(b"\0\1", b"01")
 _WILDCARDS = 8
 """Maximum number of wildcards in a list of hosts, as a multiple of `limits.patterns`."""
 _FEW_TEXTS = 4
 """Number of an attribute's texts up to which they are a tuple, which is smaller than a set."""
-_FEW_GLOBS = 4
-"""Number of globs in a list up to which they are one regular expression."""
 _BLOCK = 256
 """Mean number of characters of the names in one block of a list, without commas."""
 _SHOWN = 150
@@ -130,74 +132,17 @@ class Host:
 
     def has(self, required: _Required) -> bool:
         """Return whether the attributes of a name have, or contain, all required values."""
+        values = self.values_of(required.name)
+        return values is not None and values.contain(required)
+
+    def values_of(self, name: str) -> _Values | None:
+        """Return the values of the attributes of a name; None without such attributes."""
         if not self._values and self.attributes:
             by_name: dict[str, list[mesos.Attribute]] = {}
             for attribute in self.attributes:
                 by_name.setdefault(attribute.name, []).append(attribute)
             self._values.update((key, _Values.of(group)) for key, group in by_name.items())
-        values = self._values.get(required.name)
-        return values is not None and values.contain(required)
-
-
-class _Globs:
-    """A matcher of many globs, which compares a name with all of them at once.
-
-    The state is a set of positions in the globs, kept as an integer (Navarro and Raffinot, Flexible
-    Pattern Matching in Strings, §4). A character of a name costs a few operations on integers. The
-    integers have a bit for each character of the globs that are not longer than the name.
-
-    Args:
-        globs: Globs in lower case.
-    """
-
-    def __init__(self, globs: Iterable[str]) -> None:
-        self._repeated = self._end = self._any = 0
-        self._shortest = list[int]()
-        """Length of the shortest name that each glob can match, in ascending order."""
-        self._begins = [0]
-        """Beginnings of the first globs, by their number, in the order of `_shortest`."""
-        self._letters: dict[str, int] = {}
-        """Positions that a literal reaches, by character."""
-        self._classes: dict[str, int] = {}
-        """Positions that a character of a class such as `[a-z]` reaches, by class."""
-        self._reached: dict[str, int] = {}
-        """All positions that a character reaches, for characters of earlier names."""
-        position = 1
-        by_length = [(len(parts) - parts.count("*"), parts) for parts in map(_PART.findall, globs)]
-        for shortest, parts in sorted(by_length):
-            self._shortest.append(shortest)
-            self._begins.append(self._begins[-1] | position)
-            for part in parts:
-                if part == "*":
-                    self._repeated |= position
-                    continue
-                position <<= 1
-                if part == "?":
-                    self._any |= position
-                else:
-                    table = self._letters if len(part) == 1 else self._classes
-                    table[part] = table.get(part, 0) | position
-            self._end |= position
-            position <<= 1
-
-    def match(self, name: str) -> bool:
-        """Return whether a name matches one of the globs."""
-        state = self._begins[bisect_right(self._shortest, len(name))]
-        repeated, reached = self._repeated, self._reached
-        for character in name:
-            if character not in reached:
-                reached[character] = self._positions(character)
-            state = state << 1 & reached[character] | state & repeated
-            if not state:
-                return False
-        return bool(state & self._end)
-
-    def _positions(self, character: str) -> int:
-        positions = self._letters.get(character, 0) | self._any
-        for part, reached in self._classes.items():
-            if fnmatchcase(character, part):
-                positions |= reached
-        return positions
+        return self._values.get(name)
 
 
 class Hosts:
@@ -215,7 +160,16 @@ class Hosts:
             The message names the item.
     """
 
-    __slots__ = ("_begins", "_blocks", "_first", "_globs", "_last", "_patterns", "_text")
+    __slots__ = (
+        "_begins",
+        "_blocks",
+        "_first",
+        "_last",
+        "_matcher",
+        "_patterns",
+        "_text",
+        "globs",
+    )
 
     def __init__(self, items: Iterable[str], most: int | None = None) -> None:
         names, patterns, globs = set[str](), dict[str, None](), list[str]()
@@ -253,8 +207,10 @@ class Hosts:
         self._patterns = tuple(patterns)
         """The other items as written, without repetitions."""
         self._text = _described(ordered, self._patterns)
-        self._globs = _matcher(globs) if globs else None
-        """Matches all globs; None without globs."""
+        self.globs = tuple(dict.fromkeys(globs))
+        """The globs in lower case, without repetitions."""
+        self._matcher: re.Pattern[str] | GlobSet | None = None
+        """Matches all globs; None before the first use."""
         merged = _merged((_number(first), _number(last)) for first, last in ranges)
         self._first = tuple(first for first, _ in merged)
         """First address of each range, in ascending order; ranges do not overlap."""
@@ -282,14 +238,26 @@ class Hosts:
 
     def __contains__(self, host: Host) -> bool:
         """Return whether an item matches the host's name or one of its addresses."""
-        name = host.name
+        if self.lists(host):
+            return True
+        if not self.globs:
+            return False
+        if self._matcher is None:
+            self._matcher = matcher(self.globs)
+        return bool(self._matcher.match(host.name))
+
+    def lists(self, host: Host) -> bool:
+        """Return whether an item other than a glob matches a host."""
         if self._blocks:
-            block = bisect_right(self._begins, name) - 1
+            block = bisect_right(self._begins, host.name) - 1
             if block >= 0 and host.listed_name in self._blocks[block]:
                 return True
-        return (self._globs is not None and bool(self._globs.match(name))) or (
-            bool(self._first) and any(map(self._has_address, host.addresses))
-        )
+        return bool(self._first) and any(map(self._has_address, host.addresses))
+
+    @property
+    def has_only_globs(self) -> bool:
+        """Whether all items are globs."""
+        return not (self._blocks or self._first)
 
     def _has_address(self, address: int) -> bool:
         """Return whether an address is in one of the ranges and networks."""
@@ -363,6 +331,23 @@ class Constraint:
             and all(map(host.has, self._required))
         )
 
+    def admitted(self, table: "HostTable") -> Cooperative[NameMask]:
+        """Return the hosts of a table on which tasks may run. Generator for cooperative steps."""
+        if self.unreadable:
+            return 0
+        admitted = table.known
+        if self.whitelist:
+            admitted = yield from table.listed(self.whitelist)
+        if self.blacklist:
+            blacklisted = yield from table.listed(self.blacklist)
+            admitted &= ~blacklisted
+        for required in self._required:
+            if admitted:
+                having = yield from table.having(required)
+                admitted &= having
+                yield
+        return admitted
+
     def __str__(self) -> str:
         if self.unreadable:
             return self.unreadable
@@ -372,6 +357,70 @@ class Constraint:
             attributes = ";".join(f"{name}:{value}" for name, value in self.attributes)
             parts.append(f"attributes {shortened(attributes)}")
         return " and ".join(parts)
+
+
+class HostTable:
+    """A sequence of hosts, indexed so that a constraint is tested on all of them at once.
+
+    A set of hosts is an integer, in which bit i represents host i. Each glob costs a few operations
+    on such integers. A required attribute is compared with each different value that hosts have.
+
+    Args:
+        hosts: The hosts; None for a place without a host.
+    """
+
+    def __init__(self, hosts: Sequence[Host | None]) -> None:
+        self._hosts = hosts
+        self.known = _mask(host is not None for host in hosts)
+        """All hosts."""
+        self._names: NameTable | None = None
+        """The names of the hosts; None before the first glob."""
+        self._values: dict[str, tuple[list[_Values | None], list[int]]] = {}
+        """The different values of the attributes of a name, and for each host their index."""
+
+    def __len__(self) -> int:
+        return len(self._hosts)
+
+    def listed(self, hosts: Hosts) -> Cooperative[NameMask]:
+        """Return the hosts that a list contains. Generator for cooperative steps."""
+        listed = 0
+        if not hosts.has_only_globs:
+            listed = _mask(host is not None and hosts.lists(host) for host in self._hosts)
+            yield
+        for number, glob in enumerate(hosts.globs):
+            if self._names is None:
+                self._names = NameTable(["" if host is None else host.name for host in self._hosts])
+                yield
+            listed |= self._names.matching(glob)
+            if number % _GLOBS_A_STEP == 0:
+                yield
+        return listed & self.known
+
+    def having(self, required: _Required) -> Cooperative[NameMask]:
+        """Return the hosts that have all required values of the attributes of one name.
+
+        Generator for cooperative steps.
+        """
+        known = self._values.get(required.name)
+        if known is None:
+            indexes, places = list[int](), dict[_Values | None, int]()
+            for number, host in enumerate(self._hosts):
+                if number % _HOSTS_A_STEP == 0:
+                    yield
+                values = None if host is None else host.values_of(required.name)
+                indexes.append(places.setdefault(values, len(places)))
+            if places.keys() <= {None}:
+                return 0  # not kept, because frameworks may name any number of attributes
+            known = self._values[required.name] = [*places], indexes
+        different, indexes = known
+        verdicts = [values is not None and values.contain(required) for values in different]
+        return _mask(map(verdicts.__getitem__, indexes))
+
+
+def _mask(flags: Iterable[bool]) -> NameMask:
+    """Return a set of hosts, given a flag for each host."""
+    digits = bytes(flags)[::-1].translate(_DIGITS)
+    return int(digits, 2) if digits else 0
 
 
 def _parse_number(text: str) -> float:
@@ -461,24 +510,6 @@ def _parse_hosts(value: str | bytes, limits: Limits) -> Hosts:
 def has_open_bracket(item: str) -> bool:
     """Return whether a glob has a `[` that no `]` follows. Such a glob matches almost no host."""
     return "[" in item.rpartition("]")[2]
-
-
-def _matcher(globs: Iterable[str]) -> "re.Pattern[str] | _Globs":
-    """Return a matcher of globs; a regular expression is faster only for a few."""
-    different = list(dict.fromkeys(globs))
-    if len(different) > _FEW_GLOBS:
-        return _Globs(different)
-    return re.compile("|".join(map(_glob, different)))
-
-
-def _glob(item: str) -> str:
-    """Convert a glob, such as `node-[1-9]*`, into a regular expression.
-
-    A `[` that no `]` follows is a literal character. The function escapes such brackets first,
-    because `fnmatch.translate` would search the whole rest of the glob for each of them.
-    """
-    head, closing, tail = item.rpartition("]")
-    return translate(head + closing + tail.replace("[", "[[]"))
 
 
 def _address(text: str) -> _Address | None:

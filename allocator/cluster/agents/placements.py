@@ -5,16 +5,20 @@ from dataclasses import dataclass, field
 from itertools import compress
 from typing import TypeAlias
 
-from allocator.cluster.agents.placement_constraints import Constraint, Host
+from allocator.cluster.agents.globs import NameMask
+from allocator.cluster.agents.placement_constraints import Constraint, Host, HostTable
 from allocator.cluster.frameworks.framework import Framework
 from allocator.cooperative import Cooperative, run_to_completion
 from allocator.fairness.machines import MayUse
 
+_FLAGS = bytes.maketrans(b"01", b"\0\1")
 _Key: TypeAlias = tuple[Constraint, ...]
 """Constraints that an agent must all meet."""
 
 _TESTS_PER_STEP = 50
-"""Number of agents, or of combinations of constraints, that one cooperative step tests."""
+"""Number of combinations of constraints that one cooperative step tests on an agent."""
+_AGENTS_A_TABLE = 4096
+"""Number of agents whose hosts are one table. A changed agent costs the renewal of its table."""
 
 
 class EligibleAgents:
@@ -50,6 +54,17 @@ class EligibleAgents:
             self._flags.extend(bytes(len(self._names) - len(self._flags)))
         self._flags[slot] = eligible
 
+    def put_table(self, begin: int, length: int, eligible: NameMask) -> None:
+        """Replace which agents of a table are in the set.
+
+        Args:
+            begin: Number of the first agent of the table.
+            length: Number of agents of the table.
+            eligible: The agents to put into the set; bit i represents agent `begin + i`.
+        """
+        digits = f"{eligible:0{length}b}"[::-1].encode()
+        self._flags[begin : begin + length] = digits.translate(_FLAGS)
+
 
 @dataclass(slots=True, eq=False)
 class ConstraintGroup:
@@ -75,9 +90,9 @@ class Placements:
     """The eligible agents of each framework, kept up to date as agents and constraints change.
 
     Each agent is tested once with each different combination of constraints. A new agent costs
-    O(constraints), and a new combination of constraints costs O(agents). A framework with a known
-    combination costs O(1). An agent must meet both the operator's constraint and the framework's
-    constraint.
+    O(constraints). A new combination of constraints is tested on tables of agents. A framework
+    with a known combination costs O(1). An agent must meet both the operator's constraint and the
+    framework's constraint.
 
     Args:
         given: Constraints set by the operator, by framework name.
@@ -92,6 +107,8 @@ class Placements:
         """The agent ID of each number."""
         self._free: list[int] = []
         """Numbers of removed agents."""
+        self._tables: dict[int, HostTable] = {}
+        """Hosts by the first number of a table, unless an agent has changed since the last use."""
         self._by_key: dict[_Key, ConstraintGroup] = {}
         self._by_framework: dict[str, ConstraintGroup] = {}
 
@@ -110,6 +127,7 @@ class Placements:
             else:
                 self._slots[agent] = len(self._names)
                 self._names.append(agent)
+        self._forget_table(agent)
         for number, match in enumerate(self._by_key.values()):
             if number % _TESTS_PER_STEP == 0:
                 yield
@@ -118,6 +136,7 @@ class Placements:
 
     def discard_agent(self, agent: str) -> None:
         """Forget a removed agent."""
+        self._forget_table(agent)
         del self._hosts[agent]
         for match in self._by_key.values():
             match.agents.put(agent, eligible=False)
@@ -162,11 +181,32 @@ class Placements:
     def _add_group(self, key: _Key) -> Cooperative[ConstraintGroup]:
         """Add a group without frameworks, and test all agents against its constraints."""
         match = self._by_key[key] = ConstraintGroup(key, EligibleAgents(self._slots, self._names))
-        for number, (agent, host) in enumerate(self._hosts.items()):
-            if number % _TESTS_PER_STEP == 0:
-                yield
-            match.update(agent, host)
+        for begin in range(0, len(self._names), _AGENTS_A_TABLE):
+            table = self._table(begin)
+            eligible = table.known
+            yield
+            for constraint in key:
+                admitted = yield from constraint.admitted(table)
+                eligible &= admitted
+            match.agents.put_table(begin, len(table), eligible)
         return match
+
+    def _table(self, begin: int) -> HostTable:
+        """Return the hosts of a table, by the number of its first agent."""
+        known = self._tables.get(begin)
+        if known is None:
+            names = enumerate(self._names[begin : begin + _AGENTS_A_TABLE], begin)
+            known = self._tables[begin] = HostTable(
+                [
+                    self._hosts[name] if self._slots.get(name) == slot else None
+                    for slot, name in names
+                ]
+            )
+        return known
+
+    def _forget_table(self, agent: str) -> None:
+        """Forget the table of a known agent, because its host has changed."""
+        self._tables.pop(self._slots[agent] // _AGENTS_A_TABLE * _AGENTS_A_TABLE, None)
 
     def discard_framework(self, framework: str) -> None:
         """Forget the constraints of a removed framework, if it has any."""
