@@ -25,8 +25,8 @@ class EngineSettings:
     log without the setting was recorded under them. `allocator.service.config` sets the present
     rules: `whole_from`, `exact_ties`, `counts_for`, `roles_leave_room`, `roles_reserved_for`,
     `roles_reserved_by_principal`, `hold_by_turns`, `shared_volumes_once`, `keeps_accumulated_use`,
-    `forgets_subtrees`, `leaf_keeps_commitments`, `frameworks_keep_places` and
-    `skips_refusing_clients`. All other defaults hold for the configuration, too.
+    `forgets_subtrees`, `leaf_keeps_commitments`, `frameworks_keep_places`, `keeps_weighted_users`
+    and `skips_refusing_clients`. All other defaults hold for the configuration, too.
     """
 
     policy: Policy
@@ -90,6 +90,10 @@ class EngineSettings:
     frameworks_keep_places: bool = False
     """Whether frameworks keep their places in `limits.frameworks` over a restart, and keep all
     places only under the same principal. Event logs without this setting mean false."""
+    keeps_weighted_users: bool = False
+    """Whether idle roles with a weight of Mesos outlive a snapshot, and are forgotten after all
+    others beyond `limits.idle_users`. If false, other frameworks' roles can make the service forget
+    them. Event logs without this setting mean false."""
     skips_refusing_clients: bool = False
     """Whether clients that would refuse each number of tasks that an agent has room for are
     skipped together. Visits to them change no quantity, but can change the port numbers that other
@@ -117,4 +121,5 @@ class EngineSettings:
             keeps_accumulated_use=self.keeps_accumulated_use,
             forgets_subtrees=self.forgets_subtrees,
             leaf_keeps_commitments=self.leaf_keeps_commitments,
+            keeps_weighted_users=self.keeps_weighted_users,
         )

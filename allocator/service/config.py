@@ -832,6 +832,7 @@ class Config(SharedConfig):
             forgets_subtrees=True,
             leaf_keeps_commitments=True,
             frameworks_keep_places=True,
+            keeps_weighted_users=True,
             skips_refusing_clients=True,
             limits=self.limits.limits(),
             users=tuple(

@@ -61,6 +61,10 @@ class UserSettings:
     leaf_keeps_commitments: bool = False
     """Whether the virtual leaf of a user keeps its own commitments when the user's last sub-user is
     gone. If false, the leaf of the next sub-users begins with all commitments of the user."""
+    keeps_weighted_users: bool = False
+    """Whether idle users with a weight of the scheduler are forgotten after all others if there are
+    too many, and stay known in the next tree. If false, invented names make such users forgotten,
+    and so does a snapshot."""
     scheduler: By = "master"
     """Source of the weights that the scheduler sends."""
     clients: str = "frameworks"

@@ -553,7 +553,7 @@ class UserTree(Generic[Client]):
             accumulated[name] = current.accumulated
             if name.endswith("/.") and name not in self._known:
                 leaves[name] = current
-            elif name in self._known or self._must_know(current):
+            elif name in self._known or self._must_know(name, current):
                 self.get(name)
                 users[name] = current
             if not self._settings.leaf_keeps_commitments:
@@ -596,11 +596,12 @@ class UserTree(Generic[Client]):
             elif is_significant(current.commitments, current.others) or self._keeps_accumulated_use:
                 self._absent.put(leaf, current.commitments, current.others, current.accumulated)
 
-    def _must_know(self, remembered: RememberedUser) -> bool:
+    def _must_know(self, name: str, remembered: RememberedUser) -> bool:
         """Return whether a stored user matters although it has no clients."""
         used = max(remembered.mean_use.values(), default=0.0) >= NEGLIGIBLE_COMMITMENT
         significant = is_significant(remembered.commitments, remembered.others)
-        return used or significant or self._keeps_accumulated_use or self._is_ordered(remembered)
+        kept = self._keeps_accumulated_use or self._is_kept_by_weight(name)
+        return used or significant or kept or self._is_ordered(remembered)
 
     @property
     def look_is_due(self) -> bool:
@@ -766,7 +767,7 @@ class UserTree(Generic[Client]):
             latest: Users that have been idle since this time or earlier, in seconds, come first.
             begins: Accumulated use of a new user, by `id` of the pool. Missing values are added.
         """
-        keys = dict[str, tuple[bool, float, float, float]]()
+        keys = dict[str, tuple[bool, bool, float, float, float]]()
         kept_use = begins if self._keeps_accumulated_use else None
         for name in self._idle_since:
             keys[name] = self._idle_key(name, latest, kept_use)
@@ -786,12 +787,13 @@ class UserTree(Generic[Client]):
 
     def _idle_key(
         self, name: str, latest: float, begins: dict[int, float] | None
-    ) -> tuple[bool, float, float, float]:
+    ) -> tuple[bool, bool, float, float, float]:
         """Return the sort key of an idle user or virtual leaf; small keys are forgotten first.
 
-        Users that have been idle long enough come first, then users with the smallest mean use,
-        then users whose accumulated use is nearest to that of a new user. Invented names without
-        use are therefore forgotten before users that have used resources or earned credits.
+        Users that have been idle long enough come first, then users without a weight of the
+        scheduler, then users with the smallest mean use, then users whose accumulated use is
+        nearest to that of a new user. Invented names without use are therefore forgotten before
+        users that have a weight, have used resources or have earned credits.
 
         Args:
             name: The idle user or virtual leaf.
@@ -805,7 +807,11 @@ class UserTree(Generic[Client]):
         use = pool.mean_use(name)
         mean_use = max(use.values()) if use else 0.0
         beyond = 0.0 if begins is None else abs(self._use_beyond(name, begins))
-        return since > latest, mean_use, beyond, since
+        return since > latest, self._is_kept_by_weight(name), mean_use, beyond, since
+
+    def _is_kept_by_weight(self, name: str) -> bool:
+        """Return whether a user stays known because of its weight, though it may be idle."""
+        return self._settings.keeps_weighted_users and bool(self._weights.by(name))
 
     def _use_beyond(self, name: str, begins: dict[int, float]) -> float:
         """Return a user's accumulated use over its weight, minus a new user's, in seconds.

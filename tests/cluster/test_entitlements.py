@@ -562,3 +562,60 @@ def calls_of_a_look(names: int) -> int:
 
 def test_a_look_calls_no_functions_for_users_without_use() -> None:
     assert calls_of_a_look(200) == pytest.approx(calls_of_a_look(20), abs=20)
+
+
+WEIGHTS = [contract.Weight(role=role, weight=2.0) for role in "ab"]
+
+
+def with_idle_weighted_role(*, keeps: bool) -> MasterSide:
+    """Return a cluster that a fills; b has a weight of the master, but no framework any more."""
+    master = holding(
+        "cpus:1000;mem:1000",
+        {"a": 1000, "b": 0},
+        forgets_subtrees=True,
+        keeps_weighted_users=keeps,
+        limits=Limits(idle_users=100),
+    )
+    master.send(contract.UpdateWeights(weights=WEIGHTS))
+    master.send(contract.RemoveFramework(framework_id="f-b"))
+    master.tick(LOOK)
+    master.tick(LOOK)
+    assert entitled(master, "a") == 0.5
+    return master
+
+
+@pytest.mark.parametrize("keeps", [True, False], ids=["present rule", "former event logs"])
+def test_invented_roles_do_not_make_the_service_forget_a_role_with_a_weight_of_the_master(
+    *, keeps: bool
+) -> None:
+    master = with_idle_weighted_role(keeps=keeps)
+    master.add_framework("evil", *(f"x{number}" for number in range(200)), active=False)
+    master.send(contract.RemoveFramework(framework_id="evil"))
+    master.tick(LOOK)
+    master.tick(LOOK)
+    assert len(master.engine.standings()) <= 102
+    assert entitled(master, "a") == (0.5 if keeps else 1.0)
+
+
+@pytest.mark.parametrize("keeps", [True, False], ids=["present rule", "former event logs"])
+def test_a_role_with_a_weight_of_the_master_outlives_a_snapshot(*, keeps: bool) -> None:
+    master = with_idle_weighted_role(keeps=keeps)
+    info = framework_info("f-a", "a")
+    master.restore(
+        contract.Snapshot(
+            sequence=master.sequence,
+            time_ns=master.now_ns,
+            weights=WEIGHTS,
+            agents=[running("s1", "cpus:1000;mem:1000", {"f-a": resources("cpus:1000", "a")})],
+            frameworks=[contract.AddFramework(framework_id="f-a", info=info)],
+        )
+    )
+    master.tick(LOOK)
+    assert entitled(master, "a") == (0.5 if keeps else 1.0)
+
+
+def test_a_role_with_a_weight_of_the_master_is_forgotten_after_the_configured_time() -> None:
+    master = with_idle_weighted_role(keeps=True)
+    for _ in range(13):
+        master.tick(7200.0)
+    assert master.engine.standing("b") is None

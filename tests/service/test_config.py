@@ -96,6 +96,7 @@ def test_every_setting_reaches_the_engine(tmp_path: Path) -> None:
         "frameworks_keep_places",
         "hold_by_turns",
         "keeps_accumulated_use",
+        "keeps_weighted_users",
         "leaf_keeps_commitments",
         "roles_leave_room",
         "roles_reserved_by_principal",
