@@ -76,7 +76,7 @@ test: $(DEV) ## run `checked` and each commit's tests (ARGS=... for pytest)
 	$(BIN)/pytest -n auto --dist worksteal -m "not release" $(ARGS)
 
 checked: $(DEV) ## check format, style, types and layers
-	$(BIN)/ruff format --check
+	$(BIN)/ruff format --check || { echo "This command mends the format: $(BIN)/ruff format"; exit 1; }
 	$(BIN)/ruff check
 	$(BIN)/mypy
 	$(BIN)/lint-imports

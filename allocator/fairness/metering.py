@@ -61,7 +61,7 @@ class HourlyUsage:
     offers: int = 0
     """Number of offers made to the user."""
     refused: int = 0
-    """Number of times that the user declined an offer, or part of an offer, with a filter."""
+    """Number of offers that the user declined, as a whole or in part."""
 
     def add(self, usage: "HourlyUsage") -> None:
         """Add another meter's usage of the same user in the same hour to this record."""

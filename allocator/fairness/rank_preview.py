@@ -1,4 +1,7 @@
-"""Rank previews: the rank that a user would have with another allocation."""
+"""Rank previews: the rank that a user would have with another allocation.
+
+A rank is here the sort key of a priority (`Rank`), not a place in the order.
+"""
 
 from collections.abc import Callable, Hashable
 from typing import NamedTuple

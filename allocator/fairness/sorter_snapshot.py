@@ -2,7 +2,7 @@
 
 An allocation cycle makes thousands of allocations at one time. The pool is updated once, at the end
 of the cycle. Meanwhile the snapshot keeps the order, and computes the rank of a user after any
-number of allocations.
+number of allocations. A rank is here the sort key of a priority (`Rank`), not a place in the order.
 """
 
 from bisect import bisect_left, insort

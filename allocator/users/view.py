@@ -73,9 +73,9 @@ class UserView(ABC):
     def ranks(self) -> dict[str, int]:
         """Return each active user's rank among its active siblings in the tree.
 
-        Ranks begin at 0 in each pool of siblings.
+        Ranks begin at 1 in each pool of siblings.
         """
-        return {user: place for pool in self._users.pools() for place, user in enumerate(pool)}
+        return {user: rank for pool in self._users.pools() for rank, user in enumerate(pool, 1)}
 
     @property
     def weights(self) -> Weights:

@@ -245,7 +245,7 @@ USAGE: MetricGroup[_Usage] = MetricGroup(
         ),
         MetricDefinition(
             "longshare_user_refused_offers_total",
-            "Offers declined with a filter.",
+            "Offers declined, as a whole or in part.",
             lambda usage: [((usage[0],), usage[1].refused)],
             _USER,
         ),
