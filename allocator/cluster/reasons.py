@@ -79,6 +79,8 @@ REASON_ORDER: tuple[Reason, ...] = (
 _TEMPORARY: tuple[Reason, ...] = ("turn", "held", "quota", "nothing_free")
 """Reasons that may pass, so that the agent may be offered to the client later."""
 _NANOSECONDS = 1_000_000_000
+_NEEDED_BY_EVERY_TASK = frozenset({"cpus", "mem"})
+"""Resources of an agent without which, by assumption, it can run no task of an unknown demand."""
 _AGENTS_A_STEP = 200
 """Agents examined in one step."""
 
@@ -282,6 +284,10 @@ class Survey:
                 declined = Counter[Reason]()
                 if offer:
                     declined, end = yield from self._declined(client, allowed, offer)
+                    used_up = self._used_up(group.total, offer) if task is None else []
+                    if declined and used_up:
+                        lacking.update(dict.fromkeys(used_up, declined.total()))
+                        declined, end = Counter[Reason](nothing_free=declined.total()), None
                     until = min(
                         (instant for instant in (until, end) if instant is not None), default=None
                     )
@@ -314,6 +320,19 @@ class Survey:
             lacking_resources=self._scarcest(lacking),
             others_are_smaller=closely and task is not None and self.others_are_smaller(task),
         )
+
+    @staticmethod
+    def _used_up(total: Resources, offer: Resources) -> list[str]:
+        """Return the resources of an agent that nearly every task needs and that an offer lacks.
+
+        A client of an unknown demand that declines such an offer waits for these resources.
+
+        Args:
+            total: The agent's total resources.
+            offer: The offer that the client would get on the agent.
+        """
+        needed = _NEEDED_BY_EVERY_TASK.intersection(total.quantities)
+        return sorted(needed.difference(offer.quantities))
 
     def _scarcest(self, lacking: Mapping[str, int]) -> frozenset[str]:
         """Return the resources that most agents lack, and of these the rarest resources.
@@ -408,7 +427,9 @@ class Survey:
 
         Args:
             client: The client that would be offered the agent.
-            declining: Whether to leave out agents that the client declines.
+            declining: Whether to leave out agents that the client declines. A client of an unknown
+                demand does not decline an agent of which it declines only a part without CPUs or
+                memory.
         """
         ledger, filters = self._cluster.ledger, self._cluster.filters
         framework = ledger.frameworks.get(client.framework)
@@ -426,7 +447,7 @@ class Survey:
             if reason in _TEMPORARY and not self._is_at_limit(needs, group.total):
                 if not offer and task is not None:
                     offer = group.total.plain.take_demand(task) or NOTHING
-                if not refuses or not offer:
+                if not refuses or not offer or (task is None and self._used_up(group.total, offer)):
                     return True
                 declined, _ = yield from self._declined(client, allowed, offer)
                 if declined.total() < len(allowed):

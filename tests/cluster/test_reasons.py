@@ -116,7 +116,9 @@ def test_a_filter_on_resources_that_are_not_free_is_reported_additionally() -> N
         )
         assert explanation.declined_agents == closely
     words = reasons_text(explanation, START_NS / SECOND)
-    assert words.endswith("; its offer filters also exclude the resources of one task on 1 agent")
+    assert words.endswith(
+        "; its offer filters would keep 1 agent from it even if a task's resources were free"
+    )
 
 
 def test_a_filter_on_less_than_a_task_is_not_reported() -> None:
@@ -453,6 +455,27 @@ def test_the_rest_of_an_accepted_offer_is_not_reported_as_declined() -> None:
     assert "the master refused its launches" in reasons_text(explanation, START_NS / SECOND)
     master.recover(second, refuse_seconds=60)
     assert dict(why(master.engine).agents) == {"refused": 1, "left_over": 1}
+
+
+def test_a_client_of_unknown_demand_that_declines_memory_alone_waits_for_cpus() -> None:
+    master = MasterSide()
+    master.send(labelled("f1", "a"))
+    [offer] = master.add_agent("s1", "cpus:4;mem:512")
+    survey = run_to_completion(master.engine.survey())
+    assert not run_to_completion(survey.passed_over(declining=True))
+    rest = contract.RecoverResources(
+        framework_id="f1",
+        agent_id=offer.agent,
+        resources=resources("mem:256", "a"),
+        filters=mesos.Filters(refuse_seconds=300).SerializeToString(),
+    )
+    master.send(contract.Pause(), rest, contract.Resume())
+    explanation = why(master.engine, closely=True)
+    assert dict(explanation.agents) == {"nothing_free": 1}
+    assert explanation.lacking_resources == {"cpus"}
+    assert explanation.until is None, "the end of the filter would bring no CPU"
+    survey = run_to_completion(master.engine.survey())
+    assert not run_to_completion(survey.passed_over(declining=True)), "it would take CPUs"
 
 
 def test_smaller_tasks_that_may_take_the_free_resources_are_reported() -> None:

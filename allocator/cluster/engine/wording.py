@@ -109,7 +109,7 @@ VOCABULARY = Vocabulary(
     passed_over="none of its frameworks can be offered anything now, so it is passed over",
     out_of_contact="no master has been connected",
     delays="Quota, constraints and declines",
-    remedy="stop tasks; for a lasting change, set a quota "
+    remedy="stop tasks; for a lasting change, shorten tasks or set a quota "
     "(docs/how-to/troubleshoot.md#change-holdings-for-good)",
     lasting_wait="framework gets no offers",
     page=PageWords(
@@ -334,7 +334,9 @@ def reasons_text(why: Explanation, now: float) -> str:
         parts.append(f"it is offered no less than {needs}")
     if why.declined_agents:
         agents = counted(why.declined_agents, "agent")
-        parts.append(f"its offer filters also exclude the resources of one task on {agents}")
+        parts.append(
+            f"its offer filters would keep {agents} from it even if a task's resources were free"
+        )
     if why.until is not None:
         parts.append(f"its first offer filter ends in {duration(max(why.until - now, 0.0))}")
     if why.task is None and "refused" in why.agents:
