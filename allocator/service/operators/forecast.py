@@ -282,7 +282,21 @@ class _Question:
                 "explain gives the reason. This forecast assumes that at least one "
                 f"{vocabulary.machine} could serve it."
             )
-        reply.words.extend(_words(request, reply, self._horizon, vocabulary, wants=was_active))
+        words = _words(
+            request,
+            reply,
+            self._horizon,
+            vocabulary,
+            self._never_overtaken(reply),
+            wants=was_active,
+        )
+        reply.words.extend(words)
+        if reply.wait.most and not reply.wait.room:
+            holders = f"; 'longshare explain {user}' names the users that hold them"
+            reply.words.append(
+                f"The resources that are free now could hold no such task"
+                f"{'' if self._newcomer else holders}."
+            )
         with_burst = pool.standing(user).allocation + self._burst
         if self._burst and not pool.capacity.contains(with_burst):
             reply.words.append(
@@ -299,6 +313,23 @@ class _Question:
         for level in self._levels:
             upcoming += yield from passings(*level, until)
         return sorted(upcoming, key=lambda passing: passing.when)[:MOST_PASSINGS]
+
+    def _never_overtaken(self, reply: admin.ForecastReply) -> list[str]:
+        """Return the users ahead of the user that it does not overtake within the horizon.
+
+        The result is empty if the request names no tasks, or if later passings may be left out.
+
+        Args:
+            reply: The reply, with the passings.
+        """
+        if not reply.HasField("wait") or len(reply.passings) == MOST_PASSINGS:
+            return []
+        ahead = list[str]()
+        for pool, member in self._levels:
+            order = list(pool)
+            overtaken = {p.passed for p in reply.passings if p.passing == member}
+            ahead += [user for user in order[: order.index(member)] if user not in overtaken]
+        return ahead
 
     def _pass_over(self) -> Work[list[str]]:
         """Leave users that no machine could serve out of the forecast, and return their names.
@@ -400,6 +431,7 @@ def _words(
     reply: admin.ForecastReply,
     horizon: float,
     vocabulary: Vocabulary,
+    never_overtaken: list[str],
     *,
     wants: bool,
 ) -> list[str]:
@@ -427,13 +459,15 @@ def _words(
                 f"While its allocation does not change, its commitment stays above {level}."
             )
     if reply.HasField("wait"):
-        words.extend(_words_of_wait(reply.wait, within, vocabulary.machine))
+        words.extend(_words_of_wait(reply.wait, within, vocabulary.machine, never_overtaken))
     if reply.HasField("cost"):
         words.extend(_words_of_cost(request, reply.cost, within))
     return words
 
 
-def _words_of_wait(wait: admin.Wait, within: str, machine: str) -> list[str]:
+def _words_of_wait(
+    wait: admin.Wait, within: str, machine: str, never_overtaken: list[str]
+) -> list[str]:
     ahead = f"{counted(wait.ahead, 'user')} {'is' if wait.ahead == 1 else 'are'} ahead of it now"
     words = [f"{ahead if wait.ahead else 'No user is ahead of it now'}."]
     if not wait.most:
@@ -441,14 +475,29 @@ def _words_of_wait(wait: admin.Wait, within: str, machine: str) -> list[str]:
         return words
     words.append(_words_of_turns(wait.at_once, wait.tasks))
     if wait.at_once < wait.tasks:
+        task = "the task" if wait.tasks == 1 else "the last task"
         if not wait.HasField("first_after"):
-            words.append(f"Its turn for the last task does not come within {within}.")
+            stays = _named(never_overtaken)
+            stays = f", because {stays} ahead of it" if stays else ""
+            words.append(f"Its turn for {task} does not come within {within}{stays}.")
         elif wait.first_after > 0.0:
-            words.append(f"Its turn for the last task comes in {duration(wait.first_after)}.")
+            words.append(f"Its turn for {task} comes in {duration(wait.first_after)}.")
         else:
-            words.append("It is first in order for the last task, too.")
-    words.append(f"The resources that are free now could hold {counted(wait.room, 'such task')}.")
+            words.append(f"It is first in order for {task}, too.")
+    if wait.room:
+        words.append(
+            f"The resources that are free now could hold {counted(wait.room, 'such task')}."
+        )
     return words
+
+
+def _named(users: list[str]) -> str:
+    """Return the first of some users with the verb "stay", or "" without users."""
+    if not users:
+        return ""
+    names = ", ".join(map(called, users[:_NAMED]))
+    more = f" and {len(users) - _NAMED} more" if len(users) > _NAMED else ""
+    return f"{names}{more} {'stays' if len(users) == 1 else 'stay'}"
 
 
 def _words_of_turns(before_others: int, tasks: int) -> str:

@@ -186,6 +186,17 @@ def test_users_ahead_of_the_parent_role_count_as_ahead() -> None:
     assert offer.role == "A"
 
 
+def test_a_forecast_names_the_users_that_stay_ahead_and_the_command_that_names_holders() -> None:
+    state = Played(branch(), set())
+    words = list(state.forecast("B/b", 1).words)
+    assert "Its turn for the task does not come within 1.0 d, because A stays ahead of it." in words
+    assert any(
+        "free now could hold no such task; 'longshare explain B/b' names" in w for w in words
+    )
+    words = list(state.forecast("newcomer", 1).words)
+    assert "The resources that are free now could hold no such task." in words
+
+
 def test_a_task_too_large_for_every_agent_has_no_predicted_turn() -> None:
     master = branch()
     master.send(framework("huge", "cpus:32"))
