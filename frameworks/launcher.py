@@ -271,7 +271,7 @@ class _Driver(MesosSchedulerDriver):  # type: ignore[misc]  # pymesos is not typ
         try:
             return super()._send(*args, **kwargs)
         except (OSError, RuntimeError, HTTPException) as error:
-            _log.warning("the master rejected a call: %s", str(error).partition("\n")[0])
+            _log.warning("a call to the master failed: %s", str(error).partition("\n")[0])
             self.sched.doubt()
             return None
 

@@ -196,6 +196,19 @@ class _ClientNeeds:
         task = self.task or Quantities()
         return [name for name, amount in task.items() if capacity.get(name, 0) < amount]
 
+    def used_up(self, total: Resources, offer: Resources) -> list[str]:
+        """Return the resources that nearly every task needs and that an offer of an agent lacks.
+
+        A client of an unknown demand that declines such an offer waits for these resources. The
+        result is empty if the demand is known, because offers then hold a whole task.
+
+        Args:
+            total: The agent's total resources.
+            offer: The offer that the client would get on the agent.
+        """
+        needed = _NEEDED_BY_EVERY_TASK if self.task is None else frozenset[str]()
+        return sorted(needed.intersection(total.quantities).difference(offer.quantities))
+
     def _number(self, plain: Resources) -> int:
         """Return how many of the client's tasks fit into resources that the client can use.
 
@@ -273,7 +286,7 @@ class Survey:
             return Explanation(client, own_reason, idle, task=task, unanswered_for=unanswered_for)
         minimum = framework.min_allocatable.get(client.role, self._rules.min_allocatable)
         needs = _ClientNeeds(client, framework, task, minimum)
-        counts, until, refusing = Counter[Reason](), None, 0
+        counts, ends, refusing = Counter[Reason](), list[int](), 0
         reserved_for, missing, lacking = set[str](), set[str](), Counter[str]()
         check_declined = closely and task is not None and self._cluster.filters.count(client) > 0
         for group in self._groups.values():
@@ -284,13 +297,11 @@ class Survey:
                 declined = Counter[Reason]()
                 if offer:
                     declined, end = yield from self._declined(client, allowed, offer)
-                    used_up = self._used_up(group.total, offer) if task is None else []
-                    if declined and used_up:
-                        lacking.update(dict.fromkeys(used_up, declined.total()))
-                        declined, end = Counter[Reason](nothing_free=declined.total()), None
-                    until = min(
-                        (instant for instant in (until, end) if instant is not None), default=None
-                    )
+                    used_up = needs.used_up(group.total, offer)
+                    lacking += Counter(dict.fromkeys(used_up, declined.total()))
+                    ends += [] if used_up or end is None else [end]
+                    waiting = Counter[Reason](nothing_free=declined.total())
+                    counts += waiting if used_up else declined
                 elif closely and reason == "nothing_free":
                     lacking.update(dict.fromkeys(needs.lacking(group.free), len(allowed)))
                     if check_declined:
@@ -302,17 +313,15 @@ class Survey:
                     reserved_for.update(role for role in reservations if role is not None)
                 elif reason == "no_such_resource":
                     missing.update(task.keys() - group.total.quantities.keys() if task else ())
-                counts += declined
                 counts[reason] += len(allowed) - declined.total()
             yield
         agent_counts = {reason: counts[reason] for reason in _AGENT_REASONS if counts[reason]}
-        ends = None if until is None else until / _NANOSECONDS
         return Explanation(
             client,
             next(iter(agent_counts), "no_agents"),
             idle,
             agent_counts,
-            ends,
+            min(ends) / _NANOSECONDS if ends else None,
             task,
             refusing,
             frozenset(reserved_for),
@@ -320,19 +329,6 @@ class Survey:
             lacking_resources=self._scarcest(lacking),
             others_are_smaller=closely and task is not None and self.others_are_smaller(task),
         )
-
-    @staticmethod
-    def _used_up(total: Resources, offer: Resources) -> list[str]:
-        """Return the resources of an agent that nearly every task needs and that an offer lacks.
-
-        A client of an unknown demand that declines such an offer waits for these resources.
-
-        Args:
-            total: The agent's total resources.
-            offer: The offer that the client would get on the agent.
-        """
-        needed = _NEEDED_BY_EVERY_TASK.intersection(total.quantities)
-        return sorted(needed.difference(offer.quantities))
 
     def _scarcest(self, lacking: Mapping[str, int]) -> frozenset[str]:
         """Return the resources that most agents lack, and of these the rarest resources.
@@ -447,7 +443,7 @@ class Survey:
             if reason in _TEMPORARY and not self._is_at_limit(needs, group.total):
                 if not offer and task is not None:
                     offer = group.total.plain.take_demand(task) or NOTHING
-                if not refuses or not offer or (task is None and self._used_up(group.total, offer)):
+                if not refuses or not offer or needs.used_up(group.total, offer):
                     return True
                 declined, _ = yield from self._declined(client, allowed, offer)
                 if declined.total() < len(allowed):

@@ -282,21 +282,7 @@ class _Question:
                 "explain gives the reason. This forecast assumes that at least one "
                 f"{vocabulary.machine} could serve it."
             )
-        words = _words(
-            request,
-            reply,
-            self._horizon,
-            vocabulary,
-            self._never_overtaken(reply),
-            wants=was_active,
-        )
-        reply.words.extend(words)
-        if reply.wait.most and not reply.wait.room:
-            holders = f"; 'longshare explain {user}' names the users that hold them"
-            reply.words.append(
-                f"The resources that are free now could hold no such task"
-                f"{'' if self._newcomer else holders}."
-            )
+        reply.words.extend(self._words(reply, wants=was_active))
         with_burst = pool.standing(user).allocation + self._burst
         if self._burst and not pool.capacity.contains(with_burst):
             reply.words.append(
@@ -314,15 +300,78 @@ class _Question:
             upcoming += yield from passings(*level, until)
         return sorted(upcoming, key=lambda passing: passing.when)[:MOST_PASSINGS]
 
+    def _words(self, reply: admin.ForecastReply, *, wants: bool) -> list[str]:
+        request, vocabulary = self._request, self._vocabulary
+        user, within = called(request.user), duration(self._horizon)
+        assumption = f"this forecast assumes that it {vocabulary.assumed}"
+        words = [] if wants else [f"{user} {vocabulary.wants_nothing} now; {assumption}."]
+        for passing in reply.passings:
+            when = duration(passing.after)
+            if passing.passing == request.user:
+                words.append(f"In {when} it overtakes {called(passing.passed)}.")
+            elif passing.passed == request.user:
+                words.append(f"In {when} {called(passing.passing)} overtakes it.")
+            else:
+                words.append(
+                    f"In {when} {called(passing.passing)} overtakes {called(passing.passed)}."
+                )
+        if not reply.passings:
+            words.append(f"{user} overtakes no user, and no user overtakes it, within {within}.")
+        if request.HasField("below"):
+            level = f"{request.below:.1%}"
+            if reply.HasField("below_after") and reply.below_after > 0.0:
+                words.append(f"In {duration(reply.below_after)} its commitment falls to {level}.")
+            elif reply.HasField("below_after"):
+                words.append(f"Its commitment is not above {level} now.")
+            else:
+                words.append(
+                    f"While its allocation does not change, its commitment stays above {level}."
+                )
+        if reply.HasField("wait"):
+            words.extend(self._words_of_wait(reply, within))
+        if reply.HasField("cost"):
+            words.extend(_words_of_cost(request, reply.cost, within))
+        return words
+
+    def _words_of_wait(self, reply: admin.ForecastReply, within: str) -> list[str]:
+        wait = reply.wait
+        users = counted(wait.ahead, "user") if wait.ahead else "No user"
+        words = [f"{users} {'are' if wait.ahead > 1 else 'is'} ahead of it now."]
+        if not wait.most:
+            machine = self._vocabulary.machine
+            words.append(f"No {machine} could hold such a task, even if no other task ran there.")
+            return words
+        words.append(_words_of_turns(wait.at_once, wait.tasks))
+        if wait.at_once < wait.tasks:
+            task = "the task" if wait.tasks == 1 else "the last task"
+            if not wait.HasField("first_after"):
+                stays = _named(self._never_overtaken(reply))
+                stays = f", because {stays} ahead of it" if stays else ""
+                words.append(f"Its turn for {task} does not come within {within}{stays}.")
+            elif wait.first_after > 0.0:
+                words.append(f"Its turn for {task} comes in {duration(wait.first_after)}.")
+            else:
+                words.append(f"It is first in order for {task}, too.")
+        if wait.room or self._newcomer:
+            words.append(
+                f"The resources that are free now could hold {counted(wait.room, 'such task')}."
+            )
+        else:
+            words.append(
+                "The resources that are free now could hold no such task; 'longshare explain "
+                f"{self._user}' names the users that hold them."
+            )
+        return words
+
     def _never_overtaken(self, reply: admin.ForecastReply) -> list[str]:
         """Return the users ahead of the user that it does not overtake within the horizon.
 
-        The result is empty if the request names no tasks, or if later passings may be left out.
+        The result is empty if later passings may have been left out.
 
         Args:
             reply: The reply, with the passings.
         """
-        if not reply.HasField("wait") or len(reply.passings) == MOST_PASSINGS:
+        if len(reply.passings) == MOST_PASSINGS:
             return []
         ahead = list[str]()
         for pool, member in self._levels:
@@ -424,71 +473,6 @@ def _horizon(seconds: float, tau: float | None) -> float:
 def _passing(passing: Passing[str], now: float) -> admin.Passing:
     after = max(passing.when - now, 0.0)
     return admin.Passing(after=after, passing=passing.passing, passed=passing.passed)
-
-
-def _words(
-    request: admin.ForecastRequest,
-    reply: admin.ForecastReply,
-    horizon: float,
-    vocabulary: Vocabulary,
-    never_overtaken: list[str],
-    *,
-    wants: bool,
-) -> list[str]:
-    user, within = called(request.user), duration(horizon)
-    assumption = f"this forecast assumes that it {vocabulary.assumed}"
-    words = [] if wants else [f"{user} {vocabulary.wants_nothing} now; {assumption}."]
-    for passing in reply.passings:
-        when = duration(passing.after)
-        if passing.passing == request.user:
-            words.append(f"In {when} it overtakes {called(passing.passed)}.")
-        elif passing.passed == request.user:
-            words.append(f"In {when} {called(passing.passing)} overtakes it.")
-        else:
-            words.append(f"In {when} {called(passing.passing)} overtakes {called(passing.passed)}.")
-    if not reply.passings:
-        words.append(f"{user} overtakes no user, and no user overtakes it, within {within}.")
-    if request.HasField("below"):
-        level = f"{request.below:.1%}"
-        if reply.HasField("below_after") and reply.below_after > 0.0:
-            words.append(f"In {duration(reply.below_after)} its commitment falls to {level}.")
-        elif reply.HasField("below_after"):
-            words.append(f"Its commitment is not above {level} now.")
-        else:
-            words.append(
-                f"While its allocation does not change, its commitment stays above {level}."
-            )
-    if reply.HasField("wait"):
-        words.extend(_words_of_wait(reply.wait, within, vocabulary.machine, never_overtaken))
-    if reply.HasField("cost"):
-        words.extend(_words_of_cost(request, reply.cost, within))
-    return words
-
-
-def _words_of_wait(
-    wait: admin.Wait, within: str, machine: str, never_overtaken: list[str]
-) -> list[str]:
-    ahead = f"{counted(wait.ahead, 'user')} {'is' if wait.ahead == 1 else 'are'} ahead of it now"
-    words = [f"{ahead if wait.ahead else 'No user is ahead of it now'}."]
-    if not wait.most:
-        words.append(f"No {machine} could hold such a task, even if no other task ran there.")
-        return words
-    words.append(_words_of_turns(wait.at_once, wait.tasks))
-    if wait.at_once < wait.tasks:
-        task = "the task" if wait.tasks == 1 else "the last task"
-        if not wait.HasField("first_after"):
-            stays = _named(never_overtaken)
-            stays = f", because {stays} ahead of it" if stays else ""
-            words.append(f"Its turn for {task} does not come within {within}{stays}.")
-        elif wait.first_after > 0.0:
-            words.append(f"Its turn for {task} comes in {duration(wait.first_after)}.")
-        else:
-            words.append(f"It is first in order for {task}, too.")
-    if wait.room:
-        words.append(
-            f"The resources that are free now could hold {counted(wait.room, 'such task')}."
-        )
-    return words
 
 
 def _named(users: list[str]) -> str:

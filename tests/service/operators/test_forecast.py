@@ -194,7 +194,7 @@ def test_a_forecast_names_the_users_that_stay_ahead_and_the_command_that_names_h
         "free now could hold no such task; 'longshare explain B/b' names" in w for w in words
     )
     words = list(state.forecast("newcomer", 1).words)
-    assert "The resources that are free now could hold no such task." in words
+    assert "The resources that are free now could hold 0 such tasks." in words
 
 
 def test_a_task_too_large_for_every_agent_has_no_predicted_turn() -> None:
