@@ -22,9 +22,7 @@ LONG_FILTER = {"refuse_seconds": 3600.0}
 A filter of Mesos blocks only offers of at most the declined resources, so larger offers still
 arrive at once. The long time keeps small leftovers from being offered again and again.
 """
-ENDED = frozenset(
-    {"TASK_FAILED", "TASK_LOST", "TASK_KILLED", "TASK_ERROR", "TASK_DROPPED", "TASK_GONE"}
-)
+ENDED = frozenset({"TASK_FAILED", "TASK_LOST", "TASK_KILLED", "TASK_DROPPED", "TASK_GONE"})
 """Task states after which the task is launched again, under a new id."""
 
 RECONCILIATION = 15.0
@@ -243,7 +241,13 @@ class TaskLauncher(Scheduler):  # type: ignore[misc]  # pymesos is not typed
     def statusUpdate(  # noqa: N802 - pymesos's name
         self, driver: MesosSchedulerDriver, update: Mapping[str, Any]
     ) -> None:
-        """Record a task's state. If the task must be launched again, ask for offers (REVIVE)."""
+        """Record a task's state. If the task must be launched again, ask for offers (REVIVE).
+
+        An invalid task stops the framework, because all its tasks are identical.
+        """
+        if update["state"] == "TASK_ERROR":
+            self.error(driver, f"TASK_ERROR: {update.get('message', '')}")
+            return
         with self._lock:
             idle = self._plan.wanted <= 0
             self._plan.ended(update["task_id"]["value"], update["state"])
@@ -256,7 +260,7 @@ class TaskLauncher(Scheduler):  # type: ignore[misc]  # pymesos is not typed
                 driver.reviveOffers()
 
     def error(self, driver: MesosSchedulerDriver, message: str) -> None:  # noqa: ARG002
-        """Stop the framework, because the master has rejected it."""
+        """Stop the framework, because the master has rejected it or its tasks."""
         self.failure = message
         self._stop.set()
 

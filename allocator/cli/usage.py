@@ -275,7 +275,9 @@ def _line(order: "admin.Ordered") -> str:
     operator_name = (
         f"{order.who} ({order.how}, {order.peer})" if order.how != "address" else order.who
     )
-    arguments = " ".join(f"{key}={_plain(value)}" for key, value in json.loads(order.order).items())
+    given = json.loads(order.order)
+    names = {"others": "other_resources" if "commitments" in given else "all_resources"}
+    arguments = " ".join(f"{names.get(key, key)}={_plain(value)}" for key, value in given.items())
     line = f"{time}  {operator_name}  {order.kind.replace('_', ' ')} {arguments}".rstrip()
     if order.refusal:
         return printable(f"{line}  REFUSED: {order.refusal}")

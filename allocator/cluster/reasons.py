@@ -300,7 +300,7 @@ class Survey:
                     used_up = needs.used_up(group.total, offer)
                     lacking += Counter(dict.fromkeys(used_up, declined.total()))
                     ends += [] if used_up or end is None else [end]
-                    waiting = Counter[Reason](nothing_free=declined.total())
+                    waiting = Counter[Reason]({"nothing_free": declined.total()})
                     counts += waiting if used_up else declined
                 elif closely and reason == "nothing_free":
                     lacking.update(dict.fromkeys(needs.lacking(group.free), len(allowed)))

@@ -247,20 +247,23 @@ def test_orders_are_audited_with_their_effect_and_boosts_show_their_end(
     run(running, "weight", "set", "idle", "4", "--for", "soon", code=2)
     run(running, "weight", "unset", "idle")
     assert "commitment" in run(running, "commitments", "set", "idle", "cpus=25%", "mem=0.1").output
-    run(running, "commitments", "set", "idle", "0")
+    run(running, "commitments", "set", "idle", "cpus=25%", "0.1")
+    run(running, "commitments", "set", "idle", "0.5")
     run(running, "commitments", "set", "idle", "cpu=25%", code=1)
     run(running, "commitments", "set", "idle", "cpus=a", code=2)
     orders = json.loads(run(running, "audit", "--since", "1h", "--json").output)["orders"]
     assert [order["kind"] for order in orders] == [
         *("set_weight", "set_weight"),
-        *("set_commitments",) * 3,
+        *("set_commitments",) * 4,
     ]
     assert {order["how"] for order in orders} == {"socket"}
     assert json.loads(orders[0]["before"])["idle"]["weight"] == 1.0
     assert json.loads(orders[0]["after"])["idle"]["weight"] == 4.0
-    assert [bool(order["refusal"]) for order in orders] == [False] * 4 + [True]
+    assert [bool(order["refusal"]) for order in orders] == [False] * 5 + [True]
     shown = run(running, "audit", "--since", "1h").output
     assert "set weight" in shown
+    assert "set commitments all_resources=0.5 user=idle" in " ".join(shown.split())
+    assert 'commitments={"cpus": 0.25} other_resources=0.1 user=idle' in " ".join(shown.split())
     assert "weight 1, no commitment → weight 4" in " ".join(shown.split())
     assert "REFUSED: the cluster has no 'cpu'; it has cpus, mem" in shown
     narrow = {"COLUMNS": "44", "TTY_COMPATIBLE": "1"}

@@ -155,3 +155,13 @@ def test_a_framework_that_waits_for_a_master_ends_on_request() -> None:
     stop = threading.Event()
     stop.set()
     launch(workload(), f"127.0.0.1:{free_port()}", stop)
+
+
+def test_an_invalid_task_ends_the_framework_because_its_tasks_are_identical() -> None:
+    stop, plan = threading.Event(), Plan(workload())
+    launcher = TaskLauncher(plan, stop)
+    [task, *_] = plan.fill(offer(2, 1e6))
+    update = {"task_id": task["task_id"], "state": "TASK_ERROR", "message": "no such resource"}
+    launcher.statusUpdate(None, update)
+    assert stop.is_set()
+    assert launcher.failure == "TASK_ERROR: no such resource"
