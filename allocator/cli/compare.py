@@ -16,10 +16,16 @@ from allocator.cli.parameters import by_user, load_policy_files, parse
 from allocator.cli.simulate import capacity_of, compiled
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
     from rich.table import Table
 
     from allocator.simulation.setting import Setting
-    from allocator.simulation.studies.compared import ComparisonRow, PeriodComparison
+    from allocator.simulation.studies.compared import (
+        ComparisonRow,
+        GroupComparison,
+        PeriodComparison,
+    )
     from allocator.simulation.studies.comparisons import RecordCheck
     from allocator.simulation.studies.measures import Floats, UserMeasures
     from allocator.simulation.trace import Trace
@@ -28,6 +34,8 @@ _BLOCKED = 0.8
 """Used fraction of the fullest resource, while tasks wait, below which large tasks block."""
 _PERIODS = 6
 """Least number of periods that says much about other periods."""
+_ALL, _LIGHT = "all", "light"
+"""Names of the groups of users that each comparison has."""
 _HALF_LIVES = 3.0
 """Least length of a period in half-lives; after three, an eighth of a commitment remains."""
 
@@ -38,8 +46,8 @@ class _Results:
 
     Args:
         rows: A row for each policy; the first row is of the baseline.
-        by_period: Comparisons by period; empty without --periods.
-        light_by_period: The same comparisons for the light half of the users.
+        groups: Comparisons by name of the group and by policy: of all users, of the light half, and
+            of the groups that the user named.
         users: Users' results.
         sums: Users' waits by period; empty without --periods.
         used: Utilization of each resource.
@@ -49,14 +57,19 @@ class _Results:
     """
 
     rows: "list[ComparisonRow]"
-    by_period: "dict[str, PeriodComparison]"
-    light_by_period: "dict[str, PeriodComparison]"
+    groups: "dict[str, dict[str, GroupComparison]]"
     users: "dict[str, UserMeasures]"
     sums: "dict[str, tuple[Floats, Floats]]"
     used: "dict[str, Mapping[str, float | None]]"
     used_while_waiting: "dict[str, Mapping[str, float | None]]"
     records: "dict[str, RecordCheck | None]"
     never_started: int
+
+    @property
+    def by_period(self) -> "dict[str, PeriodComparison]":
+        """Comparisons of all users by period; empty without --periods."""
+        compared = self.groups[_ALL].items()
+        return {policy: group.periods for policy, group in compared if group.periods is not None}
 
     def verdict(self, policy: str) -> str | None:
         """Return the verdict on a policy by all its intervals; None for the baseline."""
@@ -83,6 +96,14 @@ def compare(
     per: options.Per = options.SharingUnit.USER,
     weights: options.Weights = None,
     owes: options.Commitments = None,
+    groups: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--group",
+            metavar="NAME=USER,...",
+            help="Also compare the mean wait of these users, with intervals; repeatable.",
+        ),
+    ] = None,
     periods: Annotated[
         int | None,
         typer.Option(
@@ -109,8 +130,8 @@ def compare(
     """Simulate a trace under several policies, and show how waits change.
 
     The column less by is the reduction of the mean wait. If its 90 % interval contains 0, this
-    trace does not decide whether users wait less. The interval is from 1,000 draws of the users.
-    With --periods, a second interval shows whether the periods agree.
+    trace does not decide whether users wait less. The interval is from 1,000 draws of the users, of
+    which it needs five. With --periods, a second interval shows whether the periods agree.
 
     The column used is the utilization of the fullest resource, until the last task finishes.
 
@@ -135,11 +156,13 @@ def compare(
     file = out or Path("compare.png")
     file = file if file.suffix else file.with_suffix(".png")
     keep("--out", file, (trace, *(policy_files or ())), FIGURES)
+    members = _members(groups)
     header = ",".join(USER_COLUMNS[:4]).encode()
     keep("--by-user", by_user_file, (trace, file, *(policy_files or ())), (header,))
     try:
         content, seed = store.read(trace), store.seed_of(trace)
         recorded = store.recorded_waits(trace)
+        masks = _masks(content, members)
         pool = capacity_of(content, load, capacity)
         settings = {}
         for name in _named(policies):
@@ -158,16 +181,17 @@ def compare(
         compiled()
         rules = 1 if blocking else 2
         with bar("simulating", rules * len(settings), "runs") as report:
-            result = _simulated(content, settings, periods, recorded, report)
+            result = _simulated(content, settings, masks, periods, recorded, report=report)
             skipping = (
                 None
                 if blocking
                 else _simulated(
                     content,
                     {name: replace(setting, blocking="skip") for name, setting in settings.items()},
+                    masks,
                     periods,
                     recorded,
-                    lambda number: report(len(settings) + number),
+                    report=lambda number: report(len(settings) + number),
                 )
             )
         _write(result, trace.stem, file, by_user_file)
@@ -189,7 +213,7 @@ def compare(
         }
         typer.echo(json.dumps(answer, indent=2))
     else:
-        _show(result, skipping, settings)
+        _show(content, result, skipping, settings)
         if settings[result.rows[0].policy].blocking == options.Blocking.HEAD_OF_LINE.value:
             _warn_of_blocking(result.used_while_waiting, compared_with_skip=skipping is not None)
         print_never_started(result.never_started)
@@ -199,8 +223,10 @@ def compare(
 def _simulated(
     trace: "Trace",
     settings: "Mapping[str, Setting]",
+    masks: "Mapping[str, NDArray[np.bool_]]",
     periods: int | None,
     recorded: "Floats | None",
+    *,
     report: Callable[[int], None],
 ) -> _Results:
     """Simulate a trace under each policy, and compare the policies with the first one.
@@ -208,6 +234,7 @@ def _simulated(
     Args:
         trace: The trace.
         settings: Settings by policy.
+        masks: Masks of the users of each group that the user named.
         periods: Number of periods; None: none.
         recorded: Each task's recorded wait in seconds; None: there is no record.
         report: Callback for progress, which receives the number of simulated policies.
@@ -215,6 +242,8 @@ def _simulated(
     Raises:
         ValueError: No task fits.
     """
+    import numpy as np
+
     from allocator.simulation import fastest
     from allocator.simulation.studies import compared, measures
     from allocator.simulation.studies.comparisons import check_record
@@ -235,16 +264,11 @@ def _simulated(
         if periods is not None and len(trace):
             sums[name] = compared.user_sums_by_period(outcome, periods)
         report(number)
-    waits = {name: compared.waits_by_period(*by_user) for name, by_user in sums.items()}
     light = next(iter(users.values())).lighter_half()
-    light_waits = {
-        name: compared.waits_by_period(total[:, light], tasks[:, light])
-        for name, (total, tasks) in sums.items()
-    }
+    masks = {_ALL: np.ones_like(light), _LIGHT: light, **masks}
     return _Results(
         compared.rows(users),
-        compared.by_period(trace, waits),
-        compared.by_period(trace, light_waits),
+        {name: compared.group(trace, users, sums, mask) for name, mask in masks.items()},
         users,
         sums,
         used,
@@ -260,13 +284,35 @@ def _policy_as_json(result: _Results, policy: str) -> "dict[str, Any]":
     return (
         asdict(row)
         | {"verdict": result.verdict(policy)}
-        | _periods_as_json(result.by_period.get(policy), result.light_by_period.get(policy))
+        | _periods_as_json(result.by_period.get(policy), result.groups[_LIGHT][policy].periods)
         | {
+            "groups": {
+                name: _group_as_json(compared[policy])
+                for name, compared in result.groups.items()
+                if name not in {_ALL, _LIGHT}
+            },
             "record": None if record is None else asdict(record),
             "utilization": result.used[policy],
             "utilization_while_waiting": result.used_while_waiting[policy],
         }
     )
+
+
+def _group_as_json(group: "GroupComparison") -> "dict[str, Any]":
+    numbers = {
+        "mean_user_wait_s": group.mean_user_wait_s,
+        "reduction": group.reduction,
+        "reduction_low": group.low,
+        "reduction_high": group.high,
+    }
+    if group.periods is not None:
+        overall = group.periods.overall
+        numbers |= {
+            "periods_reduction": overall.mean,
+            "periods_low": overall.low,
+            "periods_high": overall.high,
+        }
+    return {"users": group.users} | {name: _finite(number) for name, number in numbers.items()}
 
 
 def _write(result: _Results, title: str, figure_file: Path, by_user_file: Path | None) -> None:
@@ -326,6 +372,50 @@ def _named(policies: str) -> list[str]:
     return names
 
 
+def _members(groups: list[str] | None) -> dict[str, list[str]]:
+    """Parse options of the form NAME=USER,...; return the users of each group by its name.
+
+    Raises:
+        typer.BadParameter: An entry has another form, or a name is taken.
+    """
+    members: dict[str, list[str]] = {}
+    for entry in groups or []:
+        name, _equals, users = entry.partition("=")
+        if not name or not users:
+            raise typer.BadParameter(
+                f"{entry!r} is not NAME=USER,USER,..., such as team=ann,bob", param_hint="--group"
+            )
+        if name in {_ALL, _LIGHT, *members}:
+            raise typer.BadParameter(
+                f"the name {name} is taken; give each group another name", param_hint="--group"
+            )
+        members[name] = [user.strip() for user in users.split(",") if user.strip()]
+    return members
+
+
+def _masks(trace: "Trace", members: Mapping[str, list[str]]) -> "dict[str, NDArray[np.bool_]]":
+    """Return masks of the users of each group.
+
+    Args:
+        trace: The trace.
+        members: Users by name of the group.
+
+    Raises:
+        ValueError: The trace has no such user.
+    """
+    import numpy as np
+
+    from allocator.complaints import did_you_mean
+
+    for name, users in members.items():
+        for user in users:
+            if user not in trace.users:
+                raise ValueError(
+                    f"--group {name}: the trace has no user {user}{did_you_mean(user, trace.users)}"
+                )
+    return {name: np.isin(trace.users, users) for name, users in members.items()}
+
+
 def _fullest(fractions: "Mapping[str, float | None]") -> tuple[str, float]:
     """Return the resource with the largest used fraction, and this fraction."""
     return max(
@@ -358,21 +448,24 @@ def _warn_of_blocking(
         )
 
 
-def _interval(low: float | None, high: float | None) -> str:
-    """Return the second line of a cell: an interval in percent, empty if there is none."""
-    return "" if low is None or high is None else f"\n[{100 * low:.1f}, {100 * high:.1f}]"
+def _interval(low: float | None, high: float | None, without: str = "") -> str:
+    """Return the second line of a cell: an interval in percent.
+
+    Args:
+        low: Lower end as a fraction; None: there is no interval.
+        high: Upper end.
+        without: The text if there is no interval.
+    """
+    return without if low is None or high is None else f"\n[{100 * low:.1f}, {100 * high:.1f}]"
 
 
 def _show_periods(
-    by_period: "Mapping[str, PeriodComparison]",
-    light_by_period: "Mapping[str, PeriodComparison]",
-    settings: "Mapping[str, Setting]",
+    by_period: "Mapping[str, PeriodComparison]", settings: "Mapping[str, Setting]"
 ) -> None:
-    """Print the reduction of the mean wait in each period, and over all periods.
+    """Print the reduction of the mean wait in each period.
 
     Args:
         by_period: Comparisons with the first policy, by policy.
-        light_by_period: The same comparisons for the light half of the users.
         settings: Settings by policy.
     """
     from rich.table import Table
@@ -385,9 +478,7 @@ def _show_periods(
     first, second = baseline.ends[:2]
     console().print(
         f"\nThe column less by, of tasks submitted in {len(baseline.waits)} periods of "
-        f"{duration(second - first)} each. The row all (with the row light for the light half) is "
-        "of the sum of the periods' mean waits: users that come in many periods count more than "
-        "above. With 90 % intervals:"
+        f"{duration(second - first)} each, from the first submission on:"
     )
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     names = list(map(printable, by_period))
@@ -399,18 +490,6 @@ def _show_periods(
             duration(baseline.ends[number] - first),
             duration(wait) if math.isfinite(wait) else "no tasks",
             *(f"{reduction:+.1%}" if math.isfinite(reduction) else "-" for reduction in reductions),
-        )
-    for name, comparisons in (("all", by_period), ("light", light_by_period)):
-        _, *overall = (comparison.overall for comparison in comparisons.values())
-        table.add_row(
-            name,
-            "",
-            *(
-                f"{mean.mean:+.1%}{_interval(_finite(mean.low), _finite(mean.high))}"
-                if math.isfinite(mean.mean)
-                else ""
-                for mean in overall
-            ),
         )
     console().print(table)
     waits = [wait for comparison in by_period.values() for wait in comparison.waits]
@@ -448,13 +527,14 @@ def _show_certainty(
     """
     from allocator.cli.simulated import RULES, show_records
     from allocator.cli.tables import console
+    from allocator.simulation.studies.comparisons import LEAST_USERS
 
     rule = settings[result.rows[0].policy].blocking
     by_rule: dict[str, _Results] = {rule: result}
     if skipping is not None:
         by_rule["skip"] = skipping
     out = console()
-    out.print("\nHow sure is this?", highlight=False)
+    out.print("\nHow sure is this? With 90 % intervals:", highlight=False)
     out.print(_table_of_intervals(by_rule))
     lines = _verdicts(by_rule)
     if skipping is not None:
@@ -462,16 +542,22 @@ def _show_certainty(
     if any(" undecided" in line for line in lines):
         lines.append(
             "If undecided, keep your policy, or compare a longer history. If light users matter "
-            "most, look at their interval."
+            "most, look at their intervals."
         )
+    groups = [compared[result.rows[0].policy] for compared in result.groups.values()]
+    if any(0 < group.users < LEAST_USERS for group in groups):
+        lines.append(f"An interval over other users needs at least {LEAST_USERS} users.")
     if not result.by_period:
         lines.append("An interval covers other users, but no other months: add --periods N.")
     out.print("\n".join(lines), highlight=False)
-    show_records({name: results.records for name, results in by_rule.items()})
+    show_records(
+        {name: results.records for name, results in by_rule.items()},
+        per_job=settings[result.rows[0].policy].per == options.SharingUnit.JOB.value,
+    )
 
 
 def _table_of_intervals(by_rule: Mapping[str, _Results]) -> "Table":
-    """Return a table with a row for each policy, rule, and kind of interval.
+    """Return a table with a row for each policy, rule, and group of users.
 
     Args:
         by_rule: Results by rule for tasks that do not fit.
@@ -480,33 +566,39 @@ def _table_of_intervals(by_rule: Mapping[str, _Results]) -> "Table":
 
     from allocator.contract.printable import printable
 
+    first = next(iter(by_rule.values()))
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     table.add_column("policy", overflow="fold")
     table.add_column("--blocking")
-    table.add_column("would these agree?")
-    for heading in ("less by", "90 % interval"):
+    table.add_column("users", overflow="fold")
+    for heading in ("less by\n[other users]", *(["[other periods]"] if first.by_period else [])):
         table.add_column(heading, justify="right", no_wrap=True)
-    for row in next(iter(by_rule.values())).rows[1:]:
+    for row in first.rows[1:]:
         for rule, results in by_rule.items():
-            same = next(other for other in results.rows if other.policy == row.policy)
-            checks = [("other users", same.reduction, same.reduction_low, same.reduction_high)]
-            if comparison := results.by_period.get(row.policy):
-                overall = comparison.overall
-                ends = _finite(overall.low), _finite(overall.high)
-                checks.append(("other periods", overall.mean, *ends))
-            for check, mean, low, high in checks:
+            for name, compared in results.groups.items():
+                group = compared[row.policy]
+                if not group.users:
+                    continue
+                estimates = [(group.reduction, group.low, group.high)]
+                if group.periods is not None:
+                    overall = group.periods.overall
+                    estimates.append((overall.mean, overall.low, overall.high))
                 table.add_row(
                     printable(row.policy),
                     rule,
-                    check,
-                    f"{mean:+.1%}" if math.isfinite(mean) else "-",
-                    "unknown" if low is None or high is None else f"{low:+.1%} to {high:+.1%}",
+                    printable(name),
+                    *(
+                        f"{mean:+.1%}" + _interval(_finite(low), _finite(high), "\n[unknown]")
+                        if math.isfinite(mean)
+                        else "-"
+                        for mean, low, high in estimates
+                    ),
                 )
     return table
 
 
 def _verdicts(by_rule: Mapping[str, _Results]) -> list[str]:
-    """Return a sentence about each policy but the first: whether its users wait less, and why.
+    """Return a sentence about each policy but the first: whether all users wait less, and why.
 
     Args:
         by_rule: Results by rule for tasks that do not fit.
@@ -520,19 +612,21 @@ def _verdicts(by_rule: Mapping[str, _Results]) -> list[str]:
     sentences = {
         "less": f"users wait less than under {baseline}",
         "longer": f"users wait longer than under {baseline}",
+        "equal": f"no user's mean wait differs by more than a second from {baseline}",
         "undecided": "undecided",
     }
     reasons = {
-        "less": f"{intervals} above 0",
-        "longer": f"{intervals} below 0",
-        "undecided": f"{'an' if several else 'its'} interval contains 0 or is unknown",
+        "less": f", because {intervals} above 0",
+        "longer": f", because {intervals} below 0",
+        "equal": "",
+        "undecided": f", because {'an' if several else 'its'} interval contains 0 or is unknown",
     }
     lines = []
     for policy in alternatives:
         verdicts = {rule: results.verdict(policy) or "" for rule, results in by_rule.items()}
         first, *others = verdicts.values()
         if set(others) <= {first}:
-            line = f"{policy}: {sentences[first]}, because {reasons[first]}."
+            line = f"{policy}: {sentences[first]}{reasons[first]}."
         else:
             parts = (f"with {rule}, {sentences[verdict]}" for rule, verdict in verdicts.items())
             line = f"{policy}: the rules disagree: {'; '.join(parts)}."
@@ -540,16 +634,23 @@ def _verdicts(by_rule: Mapping[str, _Results]) -> list[str]:
     return lines
 
 
-def _show(result: _Results, skipping: _Results | None, settings: "Mapping[str, Setting]") -> None:
+def _show(
+    trace: "Trace",
+    result: _Results,
+    skipping: _Results | None,
+    settings: "Mapping[str, Setting]",
+) -> None:
     """Print the comparison: a table, a table of periods, and how sure the figures are.
 
     Args:
+        trace: The simulated trace.
         result: Results under the rule that the user chose, or under head-of-line.
         skipping: Results under skip if the user chose no rule.
         settings: Settings by policy.
     """
     from rich.table import Table
 
+    from allocator.cli.simulated import machines_of
     from allocator.cli.tables import console
     from allocator.contract.printable import printable
     from allocator.formatting import duration
@@ -586,7 +687,11 @@ def _show(result: _Results, skipping: _Results | None, settings: "Mapping[str, S
             f"{row.mean_user_completion_ratio:.1%}",
             f"{_fullest(result.used[row.policy])[1]:.1%}",
         )
+    setting = settings[result.rows[0].policy]
+    console().print(
+        f"On {machines_of(trace, setting)}, with --blocking {setting.blocking}:", highlight=False
+    )
     console().print(table)
     if result.by_period:
-        _show_periods(result.by_period, result.light_by_period, settings)
+        _show_periods(result.by_period, settings)
     _show_certainty(result, skipping, settings)

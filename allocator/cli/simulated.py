@@ -17,11 +17,12 @@ if TYPE_CHECKING:
     from allocator.simulation.setting import Setting
     from allocator.simulation.studies.comparisons import RecordCheck
     from allocator.simulation.summary import UserSummary
+    from allocator.simulation.trace import Trace
 
 RULES = (
-    "Report the rule of your cluster. In Mesos, small tasks start while a large one waits (skip). "
-    "In the SDRF paper, a large task blocks small ones (head-of-line). Backfill schedulers are "
-    "like --blocking hold."
+    "Report the rule of your cluster, even if verdicts differ: skip for Mesos, where small tasks "
+    "start while a large one waits; head-of-line if a large task blocks small ones, as in the SDRF "
+    "paper. For a backfill scheduler, such as Slurm's, repeat this with --blocking hold."
 )
 """Says which of two rules for tasks that do not fit to report."""
 _SHOWN = 12
@@ -43,19 +44,10 @@ def show(
         users: Results of the users.
         setting: The setting of the simulation.
     """
-    trace = outcome.trace
     out = console()
-    target = (
-        f"{sum(kind.count for kind in trace.machines):,} machines"
-        if setting.capacity is None
-        else "one pool of "
-        + ", ".join(
-            f"{amount:.6g} {printable(name)}"
-            for name, amount in zip(trace.resources, setting.capacity, strict=True)
-        )
-    )
     out.print(
-        f"{setting.policy} on {target}: {answer['tasks']:,} tasks of {answer['users']:,} users "
+        f"{setting.policy} on {machines_of(outcome.trace, setting)}: "
+        f"{answer['tasks']:,} tasks of {answer['users']:,} users "
         f"in {answer['seconds']:.3g} s ({answer['simulator']} simulator)"
     )
     if answer["compiling_s"]:
@@ -90,6 +82,16 @@ def show(
         out.print(f"use of {printable(name)} until the last finish: {_percent(used)}")
 
 
+def machines_of(trace: "Trace", setting: "Setting") -> str:
+    """Return a text that names the simulated machines, or the pool with its capacity."""
+    if setting.capacity is None:
+        return f"{sum(kind.count for kind in trace.machines):,} machines"
+    return "one pool of " + ", ".join(
+        f"{amount:.6g} {printable(name)}"
+        for name, amount in zip(trace.resources, setting.capacity, strict=True)
+    )
+
+
 def print_never_started(tasks: int) -> None:
     """Print how many tasks never started, if any, and in which figures these tasks count."""
     if tasks:
@@ -100,11 +102,14 @@ def print_never_started(tasks: int) -> None:
         )
 
 
-def show_records(by_rule: "Mapping[str, Mapping[str, RecordCheck | None]]") -> None:
+def show_records(
+    by_rule: "Mapping[str, Mapping[str, RecordCheck | None]]", *, per_job: bool = False
+) -> None:
     """Print how far simulated waits are from recorded waits; nothing if there is no record.
 
     Args:
         by_rule: Checks by rule for tasks that do not fit, and by policy.
+        per_job: True if each job was a user.
     """
     from allocator.formatting import duration
 
@@ -139,10 +144,16 @@ def show_records(by_rule: "Mapping[str, Mapping[str, RecordCheck | None]]") -> N
         )
     out.print(table)
     out.print(
-        "Look only at the policy that your cluster ran. For jobs in order of submission, run: "
-        "longshare compare TRACE --policies fifo,drf --per job. If its simulated wait is far from "
-        "100 %, the model lacks something, such as limits or another capacity. Until this is "
-        "corrected, the differences between policies are doubtful, too."
+        "Look only at the policy that your cluster ran"
+        + (
+            ""
+            if per_job
+            else "; if jobs started in order of submission, at fifo: longshare compare TRACE "
+            "--policies fifo,drf --per job"
+        )
+        + ". If its simulated wait is far from 100 %, the model lacks something, such as limits or "
+        "another capacity. Until this is corrected, the differences between policies are doubtful, "
+        "too."
         + (" Prefer the rule under which it is closer to 100 %." if len(by_rule) > 1 else ""),
         highlight=False,
     )

@@ -215,26 +215,24 @@ def test_policies_are_compared_with_a_figure(trace: Path, tmp_path: Path) -> Non
     # `heavy` has a commitment at 10 s, but `light` was first anyway.
     assert (sdrf["policy"], sdrf["reduction"]) == ("sdrf:half_life=1m", 0.0)
     assert (drf["reduction_low"], drf["reduction_high"]) == (None, None)
-    assert (sdrf["reduction_low"], sdrf["reduction_high"]) == (0.0, 0.0)
+    assert (sdrf["reduction_low"], sdrf["reduction_high"]) == (None, None), "two users are few"
     assert (sdrf["light_low"], sdrf["light_high"]) == (None, None), "one user is light"
     assert sdrf["utilization"] == {"cpus": 35 / 40, "mem": 35 / 160}
     # Tasks wait until 10 s; the pool is full of CPUs from the start.
     assert sdrf["utilization_while_waiting"] == {"cpus": 1.0, "mem": 0.25}
     shown = longshare(*command, "mem=8,cpus=2", "--out", str(tmp_path / "c.png"))
     table = shown.stdout
-    lines = table.splitlines()
-    position = next(number for number, line in enumerate(lines) if line.startswith("sdrf"))
-    row, interval = lines[position : position + 2]
+    assert "On one pool of 2 cpus, 8 mem, with --blocking head-of-line:" in table
+    row = next(line for line in table.splitlines() if line.startswith("sdrf"))
     assert (row.split()[3], row.split()[-1]) == ("+0.0%", "87.5%")
-    assert interval.split()[-2:] == ["[0.0,", "0.0]"]
     assert "Large tasks block" not in shown.stderr
     assert sdrf["saved_s"] == {}
-    assert (drf["verdict"], sdrf["verdict"]) == (None, "undecided")
-    assert "sdrf:half_life=1m: undecided, because an interval contains 0" in table
-    assert sdrf["skip"]["verdict"] == "undecided"
-    assert "Report the rule of your cluster." in table
+    assert (drf["verdict"], sdrf["verdict"]) == (None, "equal")
+    assert "sdrf:half_life=1m: no user's mean wait differs by more than a second from drf." in table
+    assert sdrf["skip"]["verdict"] == "equal"
+    assert "Report the rule of your cluster, even if verdicts differ:" in " ".join(table.split())
     assert "Is the model right?" not in table, "the trace has no record"
-    assert "compare a longer history" in table
+    assert "compare a longer history" not in table
     assert "no other months: add --periods N" in " ".join(table.split())
     assert (tmp_path / "c.png").read_bytes()[:4] == b"\x89PNG"
     for policies, complaint in (
@@ -258,7 +256,8 @@ def test_periods_of_a_trace_are_compared_with_an_interval_over_periods(tmp_path:
     rows = [(3600 * n + at, run, user, 1, 1) for n in range(6) for at, run, user in sorted(hour)]
     store.write(trace_of(rows), path)
     policies = ("--policies", "fifo,sdrf:half_life=10m", "--capacity", "cpus=4,mem=4")
-    command = ("compare", str(path), *policies, "--out", str(tmp_path / "c.png"), "--periods", "6")
+    out = ("--out", str(tmp_path / "c.png"))
+    command = ("compare", str(path), *policies, *out, "--group", "team=ann,bob", "--periods", "6")
     completed = longshare(*command, "--json", "--by-user", str(tmp_path / "users.csv"))
     assert completed.returncode == 0, completed.stderr
     fifo, sdrf = json.loads(completed.stdout)["policies"]
@@ -272,12 +271,31 @@ def test_periods_of_a_trace_are_compared_with_an_interval_over_periods(tmp_path:
     assert all(period["reduction"] > 0.0 for period in sdrf["periods"])
     assert 0.0 < sdrf["periods_low"] <= sdrf["periods_reduction"] <= sdrf["periods_high"]
     assert (fifo["periods_reduction"], fifo["verdict"]) == (0.0, None)
+    assert sdrf["verdict"] == "undecided", "three users give no interval over users"
+    waits = [float(saved[user]["wait_s"]) for user in ("ann", "bob")]
+    before = [float(saved[user]["baseline_wait_s"]) for user in ("ann", "bob")]
+    team = sdrf["groups"]["team"]
+    assert (team["users"], team["reduction_low"]) == (2, None)
+    assert team["mean_user_wait_s"] == pytest.approx(sum(waits) / 2)
+    assert team["reduction"] == pytest.approx(1.0 - sum(waits) / sum(before))
+    assert 0.0 < team["periods_low"] <= team["periods_reduction"] <= team["periods_high"]
     shown = " ".join(longshare(*command).stdout.split())
     assert "of tasks submitted in 6 periods of" in shown
     assert "add --periods N" not in shown
     assert "A period is shorter" not in shown
     assert 0.0 < sdrf["periods_light_low"] <= sdrf["periods_light"] <= sdrf["periods_light_high"]
-    assert re.search(r" all \+\S+ \[[^]]+\] light \+\S+ \[", shown)
+    for users in ("all", "light", "team"):
+        interval = r"\[unknown\] \[\S+, \S+\]"
+        assert re.search(rf" head-of-line {users} \+\S+ \+\S+ {interval}", shown), users
+    assert "An interval over other users needs at least 5 users." in shown
+    for group, complaint in (
+        ("team=ann,bib", "the trace has no user bib; did you mean bob?"),
+        ("light=ann", "the name light is taken"),
+        ("ann,bob", "is not NAME=USER,USER"),
+    ):
+        refused = longshare(*command[:6], "--group", group)
+        assert (refused.returncode, refused.stdout) == (2, "")
+        assert complaint in " ".join(refused.stderr.replace("│", " ").split())
     assert "take at most" in longshare(*command[:-1], "60").stdout
     slow = ("--policies", "fifo,sdrf:half_life=30m", *command[4:])
     shown = " ".join(longshare(*command[:2], *slow).stdout.split())
@@ -311,22 +329,24 @@ def test_a_comparison_warns_of_large_tasks_that_block_the_pool(tmp_path: Path) -
 @pytest.mark.timeout(600)
 def test_simulated_waits_are_compared_with_recorded_waits(tmp_path: Path) -> None:
     path = tmp_path / "trace.parquet"
-    rows = [(at, 100, user, 1, 1) for at in range(0, 4000, 500) for user in ("ann", "bob", "eve")]
-    waits = np.array([0, 50, 100] * 8) * 1_000_000
+    rows = [(at, 100, user, 1, 1) for at in range(0, 4000, 500) for user in "abcde"]
+    waits = np.array([0, 50, 100, 150, 200] * 8) * 1_000_000
     waits[0] = -1
     store.write_recorded(trace_of(rows), path, waits)
     command = ("compare", str(path), "--policies", "fifo,drf", "--capacity", "cpus=1,mem=9")
     out = ("--out", str(tmp_path / "c.png"))
     record = json.loads(longshare(*command, *out, "--json").stdout)["policies"][0]["record"]
-    # One after the other: the users wait 0, 100 and 200 s, recorded are 0, 50 and 100 s.
-    assert (record["tasks"], record["users"]) == (23, 3)
-    assert (record["recorded_wait_s"], record["simulated_wait_s"]) == (50.0, 100.0)
-    assert (record["ratio"], record["near"]) == (2.0, 3)
+    # One after the other: the users wait 0, 100, … 400 s; recorded are 0, 50, … 200 s.
+    assert (record["tasks"], record["users"]) == (39, 5)
+    assert (record["recorded_wait_s"], record["simulated_wait_s"]) == (100.0, 200.0)
+    assert (record["ratio"], record["near"]) == (2.0, 5)
     assert 1.0 <= record["low"] <= 2.0 <= record["high"]
     shown = " ".join(longshare(*command, *out, "--blocking", "skip").stdout.split())
-    assert "In the record of 23 tasks, the mean of users' mean waits is 50.0 s." in shown
+    assert "In the record of 39 tasks, the mean of users' mean waits is 1.7 min." in shown
     assert "compare TRACE --policies fifo,drf --per job" in shown
-    assert "fifo skip 100 s 200% [" in shown or "fifo skip 1.7 min 200% [" in shown
+    assert "fifo skip 3.3 min 200% [" in shown
+    shown = " ".join(longshare(*command, *out, "--per", "job").stdout.split())
+    assert "Look only at the policy that your cluster ran. If" in shown, "the advice was followed"
     advice = json.loads(longshare("advise", *command[1:2], *command[4:], "--json").stdout)
     assert advice["record"]["head-of-line"]["ratio"] == 2.0
     assert advice["record"]["skip"]["ratio"] == 2.0

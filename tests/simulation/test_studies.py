@@ -442,12 +442,17 @@ def test_figures_of_several_traces_have_minimum_maximum_and_mean(tmp_path: Path)
 
 
 def test_an_interval_contains_the_reduction_and_is_a_point_for_equal_gains() -> None:
-    before = np.array([10.0, 20.0, 30.0, np.nan])
+    before = np.array([10.0, 20.0, 30.0, 40.0, 50.0, np.nan])
     assert reduction_interval([(before, before / 2)]) == (0.5, 0.5)
-    few = np.array([100.0, 1.0, 1.0, 1.0])
-    low, high = reduction_interval([(few, np.array([50.0, 2.0, 2.0, 2.0]))])
-    assert low < 1 - 56.0 / 103.0 < high
+    few = np.array([100.0, 1.0, 1.0, 1.0, 1.0])
+    low, high = reduction_interval([(few, np.array([50.0, 2.0, 2.0, 2.0, 2.0]))])
+    assert low < 1 - 58.0 / 104.0 < high
     assert low <= -1.0 + 1e-12, "a resample without the gaining user has only losing users"
+
+
+def test_four_users_give_no_interval_over_users() -> None:
+    before = np.array([10.0, 20.0, 30.0, 40.0, np.nan])
+    assert np.isnan(reduction_interval([(before, before / 2)])).all()
 
 
 def test_a_comparison_names_each_user_whose_wait_changes_by_more_than_a_second() -> None:

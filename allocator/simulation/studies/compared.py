@@ -8,6 +8,7 @@ from typing import Literal
 
 import numpy as np
 from matplotlib.figure import Figure
+from numpy.typing import NDArray
 
 from allocator.files import csv_cell, whole
 from allocator.simulation.outcome import NEVER, Outcome
@@ -38,7 +39,7 @@ class ComparisonRow:
         mean_user_wait_s: Mean over users of each user's mean wait, in seconds.
         reduction: Fraction by which this mean is lower than under the first policy.
         reduction_low, reduction_high: 90 % interval of the reduction, from 1,000 draws of the users
-            with replacement; None for the first policy, and for fewer than two users.
+            with replacement; None for the first policy, and for fewer than five users.
         light: The same reduction for the half of the users with the lowest usage.
         light_low, light_high: 90 % interval of `light`, as for the reduction.
         heavy: The same reduction for the half of the users with the highest usage.
@@ -63,12 +64,18 @@ class ComparisonRow:
     mean_user_completion_ratio: float
     saved_s: dict[str, float]
 
-    def verdict(self, periods: "PeriodComparison | None") -> Literal["less", "longer", "undecided"]:
+    def verdict(
+        self, periods: "PeriodComparison | None"
+    ) -> Literal["less", "longer", "equal", "undecided"]:
         """Return whether users wait less or longer than under the first policy, by all intervals.
+
+        The result is "equal" if no user's mean wait differs by more than a second.
 
         Args:
             periods: The same comparison by period; None: not computed.
         """
+        if self.gain == self.lose == 0:
+            return "equal"
         ends = [(self.reduction_low, self.reduction_high)]
         if periods is not None:
             ends.append((periods.overall.low, periods.overall.high))
@@ -96,6 +103,28 @@ class PeriodComparison:
     waits: tuple[float, ...]
     reductions: tuple[float, ...]
     overall: Estimate
+
+
+@dataclass(frozen=True)
+class GroupComparison:
+    """Waits of a group of users under one policy, compared with the first policy.
+
+    Args:
+        users: Number of users of the group.
+        mean_user_wait_s: Mean over these users of each user's mean wait, in seconds; NaN if none
+            of their tasks started.
+        reduction: Fraction by which this mean is lower than under the first policy.
+        low, high: 90 % interval of the reduction, from 1,000 draws of these users with replacement;
+            NaN for the first policy, and for fewer than five users.
+        periods: The same comparison by period; None: not computed.
+    """
+
+    users: int
+    mean_user_wait_s: float
+    reduction: float
+    low: float
+    high: float
+    periods: PeriodComparison | None
 
 
 def period_ends(trace: Trace, periods: int) -> Floats:
@@ -174,6 +203,41 @@ def by_period(trace: Trace, waits: Mapping[str, Floats]) -> dict[str, PeriodComp
             )
             for policy, wait in waits.items()
         }
+
+
+def group(
+    trace: Trace,
+    fared: Mapping[str, UserMeasures],
+    sums: Mapping[str, tuple[Floats, Floats]],
+    members: NDArray[np.bool_],
+) -> dict[str, GroupComparison]:
+    """Compare each policy with the first one for some of the users. Return a result per policy.
+
+    Args:
+        trace: The simulated trace.
+        fared: Users' results under each policy, by name of the policy.
+        sums: Sums by period (`user_sums_by_period`), by policy. Empty: there are no periods.
+        members: Mask of these users.
+    """
+    first = next(iter(fared.values())).selected(members)
+    waits = {
+        policy: waits_by_period(total[:, members], tasks[:, members])
+        for policy, (total, tasks) in sums.items()
+    }
+    periods = by_period(trace, waits)
+    compared: dict[str, GroupComparison] = {}
+    for policy, users in fared.items():
+        selected = users.selected(members)
+        low, high = reduction_interval([(first.wait, selected.wait)] if compared else [])
+        compared[policy] = GroupComparison(
+            int(members.sum()),
+            selected.mean_wait(),
+            reduction(first.mean_wait(), selected.mean_wait()),
+            low,
+            high,
+            periods.get(policy),
+        )
+    return compared
 
 
 def rows(fared: Mapping[str, UserMeasures]) -> list[ComparisonRow]:

@@ -15,6 +15,12 @@ SIZES = (("small", 1, 10), ("medium", 11, 100), ("big", 101, 500), ("huge", 501,
 """Classes of jobs by number of tasks: (name, minimum, maximum), as in the TSF paper (§VI-B2)."""
 
 
+LEAST_USERS = 5
+"""Least number of users that gives an interval over users.
+
+All values of four users lie on one side of their median in an eighth of the cases. So not even the
+range of four values is a 90 % interval.
+"""
 _RESAMPLES = 1000
 """Number of bootstrap samples of users."""
 _SAME_S = 60.0
@@ -36,7 +42,7 @@ def reduction_interval(waits: Sequence[tuple[Floats, Floats]]) -> tuple[float, f
         waits: For each trace, users' mean waits under the baseline and under the policy.
 
     Returns:
-        The ends of the interval; NaN for fewer than two users that started.
+        The ends of the interval; NaN for fewer than `LEAST_USERS` users that started.
     """
     generator = np.random.default_rng(1)
     before, after = np.zeros(_RESAMPLES), np.zeros(_RESAMPLES)
@@ -50,7 +56,7 @@ def reduction_interval(waits: Sequence[tuple[Floats, Floats]]) -> tuple[float, f
         before += before_waits[started][draws].mean(axis=1)
         after += after_waits[started][draws].mean(axis=1)
         users += count
-    if users < 2:
+    if users < LEAST_USERS:
         return float("nan"), float("nan")
     with np.errstate(divide="ignore", invalid="ignore"):
         reductions = np.where(before > 0.0, 1.0 - after / before, 0.0)
@@ -70,7 +76,7 @@ class RecordCheck:
         simulated_wait_s: Mean of the simulated waits, in seconds.
         ratio: Simulated divided by recorded mean; None if no recorded task waited.
         low: Lower end of the ratio's 90 % interval, by bootstrap over users; None for fewer than
-            two users.
+            `LEAST_USERS` users.
         high: Upper end of this interval.
         near: Number of users whose simulated and recorded means differ by at most a factor of 2, or
             at most a minute.

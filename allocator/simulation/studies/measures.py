@@ -39,6 +39,20 @@ class UserMeasures:
         ran = self.wait[np.isfinite(self.wait)]
         return float(ran.mean()) if len(ran) else float("nan")
 
+    def selected(self, members: NDArray[np.bool_]) -> "UserMeasures":
+        """Return the results of some of the users.
+
+        Args:
+            members: Mask of these users.
+        """
+        return UserMeasures(
+            tuple(np.array(self.name, object)[members]),
+            self.tasks[members],
+            self.usage[members],
+            self.wait[members],
+            self.completion[members],
+        )
+
     def lighter_half(self) -> NDArray[np.bool_]:
         """Return a mask of the half of the users with the lowest usage.
 
