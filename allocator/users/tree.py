@@ -790,10 +790,9 @@ class UserTree(Generic[Client]):
     ) -> tuple[bool, bool, float, float, float]:
         """Return the sort key of an idle user or virtual leaf; small keys are forgotten first.
 
-        Users that have been idle long enough come first, then users without a weight of the
-        scheduler, then users with the smallest mean use, then users whose accumulated use is
-        nearest to that of a new user. Invented names without use are therefore forgotten before
-        users that have a weight, have used resources or have earned credits.
+        The order has four criteria: idle for long enough, no weight of the scheduler, the smaller
+        mean use, and accumulated use nearer to that of a new user. Invented names without use are
+        therefore forgotten before users that have a weight, have used resources or have credits.
 
         Args:
             name: The idle user or virtual leaf.
