@@ -42,6 +42,8 @@ class MasterState:
         self.agents: dict[str, EmbeddedAgent] = {}
         self.frameworks: dict[str, EmbeddedFramework] = {}
         self.offers: dict[str, Offer] = {}
+        self.quotas: dict[str, mesos.QuotaInfo] = {}
+        """Quotas by role."""
         self.counters: Counter[str] = Counter()
         """Counters for `/metrics/snapshot` by name, without the prefix `master/`."""
         self._serials: Counter[str] = Counter()
@@ -153,6 +155,16 @@ class MasterState:
             call.filters = filters.SerializeToString()
         self.send_call(recover_resources=call)
 
+    def set_quota(self, quota: mesos.QuotaInfo) -> None:
+        """Set the quota of a role that has none, and report it to the allocator."""
+        self.quotas[quota.role] = quota
+        self.send_call(set_quota=_quota_call(quota))
+
+    def remove_quota(self, role: str) -> None:
+        """Remove a role's quota, and report the removal to the allocator."""
+        del self.quotas[role]
+        self.send_call(remove_quota=contract.RemoveQuota(role=role))
+
     def snapshot(self) -> contract.Snapshot:
         """Return the master's complete state, as the first message to an allocator that connects.
 
@@ -169,8 +181,13 @@ class MasterState:
             agents=[_agent_call(agent, used[agent.id]) for agent in self.agents.values()],
             inactive_agents=[agent.id for agent in self.agents.values() if not agent.active],
             frameworks=[_framework_call(framework) for framework in self.frameworks.values()],
+            quotas=[_quota_call(quota) for quota in self.quotas.values()],
             leading_since_ns=self._elected_ns,
         )
+
+
+def _quota_call(quota: mesos.QuotaInfo) -> contract.SetQuota:
+    return contract.SetQuota(role=quota.role, info=quota.SerializeToString())
 
 
 def _agent_call(agent: EmbeddedAgent, used: dict[str, list[bytes]]) -> contract.AddAgent:

@@ -12,10 +12,12 @@ from typing import Any
 
 from aiohttp import web
 
+from allocator.contract import mesos_pb2 as mesos
 from frameworks.local_mesos import reports, wire
 from frameworks.local_mesos import scheduler_pb2 as v1
 from frameworks.local_mesos.link import AllocatorLink
 from frameworks.local_mesos.master import Master
+from frameworks.local_mesos.validation import Refused
 
 STREAM_ID = "Mesos-Stream-Id"
 MAX_BACKLOG_BYTES = 16 * 2**20
@@ -113,6 +115,8 @@ def application(master: Master, link: AllocatorLink) -> web.Application:
         app.router.add_get(f"{prefix}/health", _health)
         for path, answer in answers.items():
             app.router.add_get(prefix + path, _json(answer))
+        for path in ("/quota", "/quota/{role}"):
+            app.router.add_route("*", prefix + path, _quotas(master))
     app.router.add_post("/longshare/expect", _expecting(master))
     return app
 
@@ -222,13 +226,33 @@ async def _explain_absence(
     except web.HTTPNotFound as error:
         raise web.HTTPNotFound(
             text=f"404: 'longshare local-mesos' has no {request.path}: it knows schedulers "
-            "(/api/v1/scheduler), but no calls of operators. Set quotas and weights on a real "
-            "Mesos master.\n"
+            "(/api/v1/scheduler), and of operators only /quota. Make other calls on a real Mesos "
+            "master.\n"
         ) from error
 
 
 async def _health(_: web.Request) -> web.Response:
     return web.Response()
+
+
+def _quotas(master: Master) -> Callable[[web.Request], Any]:
+    """Return the handler of `/quota`: GET, POST of a QuotaInfo, and DELETE of `/quota/ROLE`."""
+
+    async def handler(request: web.Request) -> web.Response:
+        try:
+            if request.method == "POST":
+                master.set_quota(wire.decode(await request.read(), wire.JSON, mesos.QuotaInfo))
+            elif request.method == "DELETE":
+                master.remove_quota(request.match_info.get("role", ""))
+            elif request.method == "GET":
+                return web.json_response({"infos": list(map(wire.to_dict, master.quotas.values()))})
+            else:
+                raise web.HTTPMethodNotAllowed(request.method, ["DELETE", "GET", "POST"])
+        except (wire.Malformed, Refused) as error:
+            raise web.HTTPBadRequest(text=f"{error}\n") from error
+        return web.Response()
+
+    return handler
 
 
 def _expecting(master: Master) -> Callable[[web.Request], Any]:

@@ -27,6 +27,7 @@ from frameworks.local_mesos.state import (
 from frameworks.local_mesos.subscribing import Subscribing
 from frameworks.local_mesos.tasks import TaskReports
 from frameworks.local_mesos.updates import StatusUpdates
+from frameworks.local_mesos.validation import Refused, check_quota
 
 AGENT_PORT = 5051
 ANSWER_TIMEOUT_S = 1.0
@@ -328,6 +329,34 @@ class Master:
     def _message(self, framework: EmbeddedFramework, _: v1.Call) -> None:
         self._count("framework_to_executor")
         log_dropped_call(framework, "MESSAGE", "virtual executors do not listen")
+
+    # Operators
+
+    @property
+    def quotas(self) -> Mapping[str, mesos.QuotaInfo]:
+        """Quotas by role."""
+        return self._books.quotas
+
+    def set_quota(self, quota: mesos.QuotaInfo) -> None:
+        """Set a role's quota, as `POST /quota` does: the guarantee is also the limit.
+
+        Raises:
+            Refused: The role has a quota or cannot have one, or a guarantee is invalid.
+        """
+        check_quota(quota)
+        if quota.role in self.quotas:
+            raise Refused("Cannot set quota for a role that already has quota")
+        self._books.set_quota(quota)
+
+    def remove_quota(self, role: str) -> None:
+        """Remove a role's quota, as `DELETE /quota/ROLE` does.
+
+        Raises:
+            Refused: The role has no quota.
+        """
+        if role not in self.quotas:
+            raise Refused(f"Role {role!r} has no quota set")
+        self._books.remove_quota(role)
 
     # The allocator
 

@@ -63,6 +63,26 @@ def check_role(role: str) -> None:
         )
 
 
+def check_quota(quota: mesos.QuotaInfo) -> None:
+    """Check a quota of `POST /quota`, as Mesos's `quota::validation` does.
+
+    Raises:
+        Refused: The role cannot have a quota, or the guarantee is not a positive amount of
+            different unreserved scalar resources.
+    """
+    check_role(quota.role)
+    if quota.role == "*" or "/" in quota.role:
+        raise Refused(f"Role {quota.role!r} cannot have a quota")
+    if not quota.guarantee:
+        raise Refused("Quota has no 'guarantee'")
+    if len({resource.name for resource in quota.guarantee}) < len(quota.guarantee):
+        raise Refused("Quota names a resource twice")
+    for resource in quota.guarantee:
+        scalar = resource.type == mesos.Value.SCALAR and not resource.reservations
+        if not scalar or not 0 < resource.scalar.value < math.inf:
+            raise Refused(f"Quota of {resource.name!r} is not a positive amount, unreserved")
+
+
 def check_subscription(
     info: mesos.FrameworkInfo, suppressed: set[str], completed: Container[str]
 ) -> None:

@@ -12,8 +12,10 @@ import aiohttp
 import pytest
 from structlog.testing import capture_logs
 
+from allocator.cluster.quota import parse_quota
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
+from allocator.fairness.quantities import Quantities
 from frameworks.local_mesos import scheduler_pb2 as v1
 from frameworks.local_mesos import wire
 from frameworks.local_mesos.http import MAX_BACKLOG_BYTES, Stream
@@ -256,13 +258,51 @@ def test_an_operator_s_call_is_refused_with_the_name_of_the_program_that_lacks_i
 ) -> None:
     async def scenario() -> None:
         async with system(tmp_path) as (_, embedded):
-            for path in ("/api/v1", "/quota", "/master/teardown"):
+            for path in ("/api/v1", "/weights", "/master/teardown"):
                 url = f"http://{embedded.address}{path}"
                 async with aiohttp.request("POST", url, json={}) as response:
                     assert response.status == 404
                     text = await response.text()
                     assert f"'longshare local-mesos' has no {path}: " in text
                     assert "on a real Mesos master" in text
+
+    asyncio.run(scenario())
+
+
+def test_a_quota_reaches_the_allocator_and_each_snapshot_until_its_removal(tmp_path: Path) -> None:
+    guarantee = [{"name": "cpus", "type": "SCALAR", "scalar": {"value": 4.0}}]
+    web = {"role": "web", "guarantee": guarantee}
+    invalid: dict[str, dict[str, Any]] = {
+        "cannot have a quota": {**web, "role": "*"},
+        "no 'guarantee'": {"role": "db"},
+        "twice": {"role": "db", "guarantee": guarantee * 2},
+        "'cpus' is not a positive amount": {
+            "role": "db",
+            "guarantee": [{**guarantee[0], "scalar": {"value": -1.0}}],
+        },
+        "already has quota": web,
+    }
+
+    async def scenario() -> None:
+        async with system(tmp_path) as (allocator, embedded), aiohttp.ClientSession() as http:
+            url = f"http://{embedded.address}/quota"
+            assert (await http.post(url, json=web)).status == 200
+            for reason, quota in invalid.items():
+                refused = await http.post(url, json=quota)
+                assert (refused.status, reason in await refused.text()) == (400, True), reason
+            assert await (await http.get(url)).json() == {"infos": [web]}
+            (call,) = embedded.master.snapshot().quotas
+            assert parse_quota(call).guarantees == Quantities.parse("cpus:4")
+            assert (await http.delete(f"{url}/web")).status == 200
+            assert (await http.delete(f"{url}/web")).status == 400
+            assert not embedded.master.snapshot().quotas
+
+            def calls() -> list[str | None]:
+                events = (event for m in allocator.received for event in m.events.events)
+                kinds = [event.WhichOneof("call") for event in events]
+                return [kind for kind in kinds if kind and "quota" in kind]
+
+            await until(lambda: calls() == ["set_quota", "remove_quota"])
 
     asyncio.run(scenario())
 
