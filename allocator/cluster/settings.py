@@ -95,8 +95,9 @@ class EngineSettings:
     others beyond `limits.idle_users`. If false, other frameworks' roles can make the service forget
     them. Event logs without this setting mean false."""
     skips_refusing_clients: bool = False
-    """Whether clients that would refuse each number of tasks that an agent has room for are
-    skipped together. Visits to them change no quantity, but can change the port numbers that other
+    """Whether clients that would refuse each number of tasks that an agent has room for, and
+    clients whose task does not fit and that no restricted resource is for, are skipped together.
+    Visits to them change no quantity, but can change the port numbers that other
     clients are offered. Event logs without this setting mean false."""
     limits: Limits = field(default_factory=Limits)
     """Maximum sizes of inputs."""

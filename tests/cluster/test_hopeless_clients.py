@@ -122,6 +122,14 @@ def tasks_without_the_masters_minimum(master: MasterSide, frameworks: int) -> No
         add(master, f"x{number}", info.SerializeToString())
 
 
+def tasks_larger_than_the_agent(master: MasterSide, frameworks: int) -> None:
+    for number in range(frameworks):
+        roles = [f"x{number}-{role}" for role in range(ROLES)]
+        info = mesos.FrameworkInfo.FromString(framework_info(f"x{number}", *roles))
+        info.labels.labels.add(key="longshare.demand", value=f"cpus:{1000 + number}")
+        add(master, f"x{number}", info.SerializeToString())
+
+
 def limit_reached(master: MasterSide, frameworks: int) -> None:
     master.send(quota("q", limit="cpus:0;mem:0"))
     for number in range(frameworks):
@@ -165,7 +173,12 @@ def test_a_freed_agent_costs_the_same_however_many_clients_can_get_nothing_of_it
 
 
 @pytest.mark.parametrize(
-    "hostile", [minimum_without_a_resource_of_the_tasks, minimum_of_more_tasks_than_fit]
+    "hostile",
+    [
+        minimum_without_a_resource_of_the_tasks,
+        minimum_of_more_tasks_than_fit,
+        tasks_larger_than_the_agent,
+    ],
 )
 def test_an_agent_with_a_reservation_costs_the_same_however_many_clients_have_others(
     hostile: Callable[[MasterSide, int], None],
@@ -210,7 +223,7 @@ alternatives = st.lists(
 frameworks = st.lists(
     st.tuples(
         st.dictionaries(st.sampled_from(["a", "q", "q/b", "q/c", "z"]), alternatives, min_size=1),
-        st.sampled_from(["", "cpus:1", "cpus:2;mem:1", "cpus:0.6;ports:0.5", "gpus:1"]),
+        st.sampled_from(["", "cpus:1", "cpus:2;mem:1", "cpus:0.6;ports:0.5", "gpus:1", "cpus:9"]),
         st.sets(st.sampled_from([GPUS, mesos.FrameworkInfo.Capability.REVOCABLE_RESOURCES])),
     ),
     min_size=1,

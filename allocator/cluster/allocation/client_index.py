@@ -14,6 +14,7 @@ from allocator.cluster.frameworks.framework import Client, OfferRules
 from allocator.cluster.frameworks.subscription import Alternatives
 from allocator.cluster.offers.offer_constraints import ChangedExclusions
 from allocator.cluster.offers.offer_filters import OfferFilters
+from allocator.cluster.resources import Resources
 from allocator.cooperative import Cooperative, run_to_completion
 from allocator.fairness.quantities import Quantities
 
@@ -479,6 +480,11 @@ class ClientIndex:
         yield from zip(self._minimums, facts.minimums, strict=False)
 
     @property
+    def skips_refusing_clients(self) -> bool:
+        """Whether clients that would refuse each share of an agent are skipped together."""
+        return self._default is not None
+
+    @property
     def constraints(self) -> int:
         """Number of different placement constraints; `excluded_from` reads all for a new agent."""
         return len(self._by_constraint)
@@ -672,6 +678,22 @@ class ClientIndex:
         mask = 0
         for role in roles:
             mask |= self._in_role.get(role, 0)
+        return mask
+
+    def admitted_to_restricted(self, free: Resources) -> ClientMask:
+        """Return the clients that can be offered reserved or revocable resources of an agent.
+
+        Args:
+            free: The agent's available resources.
+        """
+        mask = self.reserved_for(free.reservations)
+        kind = next((kind for kind in free.revocable if kind.reservation is None), None)
+        if kind is None:
+            return mask
+        for clients in self._alike.values():
+            framework = self._ledger.frameworks[self.client[clients & -clients].framework]
+            if framework.lacking_for(kind) is None:
+                mask |= clients
         return mask
 
     def in_quota(self, top: str | None, quotas: Iterable[str]) -> ClientMask:

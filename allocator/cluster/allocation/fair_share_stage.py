@@ -221,17 +221,16 @@ class FairShareStage:
             capacity: Thousandths that may be allocated to tasks, by resource, as from `_capacity`.
         """
         allowed = state.allowed & ~state.exhausted
-        eligible, short = allowed & self._index.fitting(capacity), 0
+        eligible = allowed & self._index.fitting(capacity)
         if allowed & self._index.beyond_a_task or not free.counted <= self._index.counted:
-            short = self._short_of_first_share(state, free)
-            eligible &= ~short
+            eligible &= ~self._short_of_first_share(state, free)
         if any(state.capacity.values()) or not free.all_divisible:
             eligible |= allowed & self._index.unknown_demand
         if not free.ordinary:  # restricted resources come with the first task
             fresh = allowed & ~self._index.unknown_demand & ~eligible
             fresh &= ~self._holders(state)
-            if not free.revocable:
-                fresh &= ~short | self._index.reserved_for(free.reservations)
+            if self._index.skips_refusing_clients:
+                fresh &= self._index.admitted_to_restricted(free)
             eligible |= fresh
         if eligible & self._index.choosy:
             self._skip_hopeless(state, eligible)
