@@ -34,18 +34,23 @@ IDLE = 60.0
 CONNECTIONS = 8192
 """Maximum number of connections per port. Scans keep the number far lower (see `connections`). A
 silent connection takes about 45 kB."""
-CALLS = 32
+CALLS = 8
 """Maximum number of concurrent calls per connection on a port of operators."""
-SHARED_CALLS = 8
-"""Maximum number of concurrent calls per connection on a port of masters and operators."""
-MASTER_CALLS = 4
-"""Maximum number of concurrent calls per connection on a port of masters; a master needs one."""
-PENDING = 2**14
-"""Calls on one port that gRPC keeps until the service takes them. Beyond, gRPC cancels calls.
+MASTER_CALLS = 1
+"""Maximum number of concurrent calls per connection on a port of masters, or of both.
 
-gRPC also keeps calls that their peer has reset, with up to 10 kB each. Scans leave connections open
-that have no permitted call. If peers reset no calls, these connections cannot reach the limit: on a
-port of masters not from all hosts together, on a port of operators not from one host.
+A master needs one call. The service takes calls in order of arrival, so other peers' calls delay a
+new master. With one call per connection, each call costs its peer a handshake. gRPC resets further
+calls, except one before the peer has acknowledged the limit.
+"""
+PENDING = 2**9
+"""Number of waiting calls on one port from which gRPC cancels some new calls.
+
+gRPC cancels all from a quarter above the number. The connections without a permitted call that
+scans leave open cannot reach the number: on a port of masters not from all hosts together, on a
+port of operators not from one host. But gRPC also keeps calls that their peer has reset, and calls
+of closed connections, with up to 10 kB each. Under such a flood, a new master is refused or waits
+for about 0.3 s, and a longer queue would only lengthen the wait.
 """
 LOOK_EVERY = 1.0
 """Minimum seconds between two checks whether the TLS files have changed."""
@@ -53,7 +58,7 @@ LARGEST_HEADERS = 2048
 """Maximum size of a call's headers in bytes; each header counts with its name and 32 more bytes.
 
 Clients of Longshare send about 600 bytes. gRPC reads headers before rights are checked, and keeps
-them with up to `PENDING` calls. A flood that scans close takes as much memory with 16 KiB.
+them with up to `PENDING` calls.
 """
 _NO_COMPRESSION = 1
 """gRPC's bit set of accepted compressions, with only "no compression" set.
@@ -146,7 +151,7 @@ async def _port(
     Raises:
         ConfigError: the address or a TLS file cannot be used.
     """
-    calls = CALLS if name == "operators" else MASTER_CALLS if limits is None else SHARED_CALLS
+    calls = CALLS if name == "operators" else MASTER_CALLS
     largest = section.largest_message if name == "address" else LARGEST_REQUEST
     server = grpc.aio.server(
         interceptors=[] if limits is None else [limits],

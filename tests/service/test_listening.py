@@ -8,12 +8,17 @@ from typing import Any
 
 import grpc
 import pytest
+from typing_extensions import override
 
 from allocator.service import connections, listening
 from allocator.service.config import ListenSection, TlsSection
 from allocator.service.loop.cooperative import run_in_slices
 from allocator.service.operators.request_limits import RequestLimits
 from allocator.service.rights import Rights, UnknownMethods
+from tests.service.served import PATIENCE
+
+REFUSAL = 0.0006
+"""CPU seconds of a refused call. All waiting calls delay a new master by their sum."""
 
 
 def test_a_port_accepts_connections_up_to_the_limit(
@@ -35,11 +40,21 @@ def test_a_port_accepts_connections_up_to_the_limit(
 
 
 @pytest.mark.parametrize(
-    ("name", "limited", "calls"),
-    [("address", None, 4), ("address", "shared", 8), ("operators", "operators", 32)],
+    ("name", "shared", "calls", "kept_open"),
+    [
+        ("address", None, 1, connections.ALL_UNPROVED),
+        ("address", True, 1, connections.ALL_UNPROVED),
+        ("operators", False, 8, connections.HOST_UNPROVED),
+    ],
 )
-def test_calls_on_connections_without_permitted_calls_make_grpc_cancel_no_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, limited: str | None, calls: int
+def test_grpc_cancels_calls_only_if_more_wait_than_one_moments_useless_connections_can_begin(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    calls: int,
+    kept_open: int,
+    *,
+    shared: bool | None,
 ) -> None:
     options = {}
     create = grpc.aio.server
@@ -49,11 +64,10 @@ def test_calls_on_connections_without_permitted_calls_make_grpc_cancel_no_others
         return create(**arguments)
 
     monkeypatch.setattr(grpc.aio, "server", server)
-    limits = RequestLimits(Rights(None), lambda *_: None, shared=True)
 
     async def listen() -> None:
         address = f"unix://{tmp_path}/s"
-        async with listening._port(ListenSection(), name, address, [], limits if limited else None):
+        async with listening._port(ListenSection(), name, address, [], limits(shared=shared)):
             pass
 
     asyncio.run(listen())
@@ -61,8 +75,129 @@ def test_calls_on_connections_without_permitted_calls_make_grpc_cancel_no_others
     assert (
         options["grpc.server.max_pending_requests_hard_limit"]
         > options["grpc.server.max_pending_requests"]
-        >= (connections.ALL_UNPROVED if calls <= 8 else connections.HOST_UNPROVED) * calls
+        >= kept_open * calls
     )
+    assert options["grpc.server.max_pending_requests_hard_limit"] * REFUSAL < 0.5
+
+
+def limits(*, shared: bool | None) -> RequestLimits | None:
+    """Return the limits of a port: only for masters (None), shared, or only for operators."""
+    return None if shared is None else RequestLimits(Rights(None), lambda *_: None, shared=shared)
+
+
+class Waiting(grpc.GenericRpcHandler):
+    """Serves every method: records each call, and ends all calls after `end`."""
+
+    def __init__(self) -> None:
+        self.begun = list[str]()
+        self.end = asyncio.Event()
+
+    def add(self, server: grpc.aio.Server) -> None:
+        server.add_generic_rpc_handlers((self,))
+
+    @override
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
+        async def wait(_requests: object, _context: object) -> None:
+            self.begun.append(handler_call_details.method)
+            await self.end.wait()
+
+        return grpc.stream_stream_rpc_method_handler(wait)
+
+
+def frame(kind: int, flags: int, stream: int, content: bytes = b"") -> bytes:
+    """Return a frame of HTTP/2 (RFC 9113, section 4.1)."""
+    header = [len(content).to_bytes(3), bytes([kind, flags]), stream.to_bytes(4)]
+    return b"".join([*header, content])
+
+
+def burst(calls: int) -> bytes:
+    """Return the bytes of a new connection that begins calls before the service has answered."""
+    literal = b"".join(
+        bytes([0, len(name)]) + name + bytes([len(value)]) + value
+        for name, value in (
+            (b":path", b"/x.Y/z"),
+            (b":authority", b"a"),
+            (b"content-type", b"application/grpc"),
+            (b"te", b"trailers"),
+        )
+    )
+    post, http = b"\x83", b"\x86"  # entries of the static table (RFC 7541, appendix A)
+    begun = [frame(1, 4, 2 * number + 1, post + http + literal) for number in range(calls)]
+    return b"".join([b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", frame(4, 0, 0), frame(4, 1, 0), *begun])
+
+
+async def count_resets(reader: asyncio.StreamReader, resets: list[int]) -> None:
+    """Append the numbers of reset streams."""
+    while True:
+        header = await reader.readexactly(9)
+        await reader.readexactly(int.from_bytes(header[:3]))
+        if header[3] == 3:
+            resets.append(int.from_bytes(header[5:]))
+
+
+@pytest.mark.parametrize(("shared", "most"), [(None, 2), (True, 2), (False, 9)])
+def test_calls_that_a_connection_begins_at_once_beyond_its_limit_are_reset_unseen(
+    tmp_path: Path, most: int, *, shared: bool | None
+) -> None:
+    """Before the peer has acknowledged the limit, gRPC accepts one call more."""
+    name = "operators" if shared is False else "address"
+    calls, path = 40, tmp_path / "s"
+
+    async def scenario() -> int:
+        serves, resets = Waiting(), list[int]()
+        section, address = ListenSection(), f"unix://{path}"
+        async with listening._port(section, name, address, [serves.add], limits(shared=shared)):
+            reader, writer = await asyncio.open_unix_connection(path)
+            writer.write(burst(calls))
+            counting = asyncio.create_task(count_resets(reader, resets))
+            while len(serves.begun) + len(resets) < calls:  # noqa: ASYNC110 - gRPC signals nothing
+                await asyncio.sleep(0.01)
+            counting.cancel()
+            writer.close()
+        return len(serves.begun)
+
+    assert asyncio.run(asyncio.wait_for(scenario(), PATIENCE)) <= most
+
+
+@pytest.mark.parametrize("shared", [None, True])
+def test_a_call_on_a_port_of_masters_waits_for_the_former_call_of_its_connection(
+    tmp_path: Path, *, shared: bool | None
+) -> None:
+    address = f"unix://{tmp_path}/s"
+
+    async def scenario() -> tuple[list[str], list[str]]:
+        serves = Waiting()
+        port = listening._port(
+            ListenSection(), "address", address, [serves.add], limits(shared=shared)
+        )
+        own = [("grpc.use_local_subchannel_pool", 1)]
+
+        async def call(channel: grpc.aio.Channel, method: str) -> None:
+            stream: Any = channel.stream_stream(method)
+            assert await stream(iter([]), timeout=PATIENCE).code() == grpc.StatusCode.OK
+
+        async with (
+            port,
+            grpc.aio.insecure_channel(address, own) as channel,
+            grpc.aio.insecure_channel(address, own) as other,
+            asyncio.TaskGroup() as group,
+        ):
+            for connection, method, begun in (
+                (channel, "/x.Y/first", 1),
+                (channel, "/x.Y/second", 1),
+                (other, "/x.Y/other", 2),
+            ):
+                group.create_task(call(connection, method))
+                while len(serves.begun) < begun:  # noqa: ASYNC110 - gRPC signals nothing
+                    await asyncio.sleep(0.01)
+                await asyncio.sleep(0)
+            begun_first = list(serves.begun)
+            serves.end.set()
+        return begun_first, serves.begun
+
+    first, both = asyncio.run(asyncio.wait_for(scenario(), PATIENCE))
+    assert first == ["/x.Y/first", "/x.Y/other"]
+    assert both == [*first, "/x.Y/second"]
 
 
 def test_tls_files_are_read_once_a_second_however_many_connect(
@@ -96,9 +231,6 @@ def test_tls_files_are_read_once_a_second_however_many_connect(
 def test_calls_with_large_headers_are_refused_by_the_transport(
     tmp_path: Path, name: str, *, shared: bool | None
 ) -> None:
-    limits = None
-    if shared is not None:
-        limits = RequestLimits(Rights(None), lambda *_: None, shared=shared)
     address = f"unix://{tmp_path}/s"
 
     async def call(size: int) -> tuple[grpc.StatusCode, str]:
@@ -108,7 +240,7 @@ def test_calls_with_large_headers_are_refused_by_the_transport(
             return await reply.code(), await reply.details()
 
     async def scenario() -> list[tuple[grpc.StatusCode, str]]:
-        async with listening._port(ListenSection(), name, address, [], limits):
+        async with listening._port(ListenSection(), name, address, [], limits(shared=shared)):
             return [await call(size) for size in (500, listening.LARGEST_HEADERS)]
 
     (small, _), (large, words) = asyncio.run(scenario())
@@ -125,16 +257,16 @@ def test_calls_of_unknown_methods_count_as_refused_calls_of_their_connection(
     monkeypatch.setattr(connections, "MOST_REFUSED", 3)
     rights, scanned = Rights(None), connections.Connections()
     rights.observe = scanned.note
-    limits = None
+    limited = None
     if shared is not None:
-        limits = RequestLimits(rights, lambda *_: None, shared=shared)
+        limited = RequestLimits(rights, lambda *_: None, shared=shared)
 
     def unknown(server: grpc.aio.Server) -> None:
         server.add_generic_rpc_handlers((UnknownMethods(rights),))
 
     async def scenario() -> list[int]:
         closed = []
-        port = listening._port(ListenSection(), "address", "127.0.0.1:0", [unknown], limits)
+        port = listening._port(ListenSection(), "address", "127.0.0.1:0", [unknown], limited)
         async with port as number:
             scanned.ports.add(number)
             async with grpc.aio.insecure_channel(f"127.0.0.1:{number}") as channel:

@@ -19,7 +19,7 @@ def limited_port(
     """Serve on an address; `shared` is whether masters use the port, too."""
     return listening._port(
         ListenSection(),
-        "address",
+        "address" if shared else "operators",
         address,
         [lambda server: add_AdminServicer_to_server(servicer, server)],
         RequestLimits(Rights(None), lambda *_: None, shared=shared),

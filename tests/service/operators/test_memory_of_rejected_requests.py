@@ -5,7 +5,7 @@ import re
 import shutil
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import AsyncExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -164,19 +164,24 @@ def test_calls_beyond_the_limit_are_refused_before_their_requests_are_read(
 
 
 async def crowded(folder: Path, *, shared: bool, silent: bool) -> list[grpc.StatusCode]:
-    """Return the status codes of three calls; the first two send no request, or wait."""
+    """Return the status codes of three connections' calls; the first two send nothing, or wait."""
     serves: Any = Asked()  # type: ignore[abstract]
     address = f"unix://{folder}/s"
-    port = limited_port(address, serves, shared=shared)
     path = "/longshare.v1.Admin/Shares"
-    async with port, grpc.aio.insecure_channel(address) as channel:
-        calls: list[Any] = [channel.stream_unary(path)() for _ in range(2)]
+    async with limited_port(address, serves, shared=shared), AsyncExitStack() as connections:
+        channels = [
+            await connections.enter_async_context(
+                grpc.aio.insecure_channel(address, [("grpc.use_local_subchannel_pool", 1)])
+            )
+            for _ in range(3)
+        ]
+        calls: list[Any] = [channel.stream_unary(path)() for channel in channels[:2]]
         if not silent:
             for call in calls:
                 await call.write(b"")
                 await call.done_writing()
             await asyncio.sleep(0.2)  # until the service knows both calls
-        ask: Any = channel.unary_unary(path)
+        ask: Any = channels[2].unary_unary(path)
         codes = [ask(b"")]
         if silent:
             serves.go_on.set()

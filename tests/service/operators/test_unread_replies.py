@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -54,27 +54,27 @@ class Long(AdminServicer):
 
 
 class Client:
-    """A client that calls as several peers, named in a header."""
+    """A client that calls as several peers, named in a header. Each call has a connection."""
 
-    def __init__(self, channel: grpc.aio.Channel, serves: Long) -> None:
-        self._channel, self.serves = channel, serves
+    def __init__(self, connect: Callable[[], Awaitable[grpc.aio.Channel]], serves: Long) -> None:
+        self._connect, self.serves = connect, serves
 
-    def silent(self, peer: str) -> Any:  # noqa: ANN401
+    async def silent(self, peer: str) -> Any:  # noqa: ANN401
         """Begin a call without sending a request."""
-        method: Any = self._channel.stream_stream(SHARES)
+        method: Any = (await self._connect()).stream_stream(SHARES)
         return method(metadata=(("peer", peer),), timeout=PATIENCE)
 
     async def unread(self, peer: str) -> Any:  # noqa: ANN401
         """Begin a call that does not read the reply; return once the reply is made."""
         self.serves.made.clear()
-        call = self.silent(peer)
+        call = await self.silent(peer)
         await call.write(b"")
         await self.serves.made.wait()
         return call
 
     async def code(self, peer: str, path: str = SHARES) -> grpc.StatusCode:
         """Return the status code of a call that reads its reply."""
-        method: Any = self._channel.unary_unary(path)
+        method: Any = (await self._connect()).unary_unary(path)
         code: grpc.StatusCode = await method(
             b"", metadata=(("peer", peer),), timeout=PATIENCE
         ).code()
@@ -85,10 +85,17 @@ class Client:
 async def served(folder: Path, *, shared: bool) -> AsyncIterator[Client]:
     serves: Any = Long()  # type: ignore[abstract]
     address = f"unix://{folder}/s"
-    port = limited_port(address, serves, shared=shared)
-    options = [("grpc.http2.bdp_probe", 0), ("grpc.max_receive_message_length", -1)]
-    async with port, grpc.aio.insecure_channel(address, options) as channel:
-        yield Client(channel, serves)
+    options = [
+        ("grpc.http2.bdp_probe", 0),
+        ("grpc.max_receive_message_length", -1),
+        ("grpc.use_local_subchannel_pool", 1),
+    ]
+    async with limited_port(address, serves, shared=shared), AsyncExitStack() as connections:
+
+        def connect() -> Awaitable[grpc.aio.Channel]:
+            return connections.enter_async_context(grpc.aio.insecure_channel(address, options))
+
+        yield Client(connect, serves)
 
 
 @pytest.fixture
@@ -208,7 +215,7 @@ def test_silent_calls_of_a_peer_delay_other_peers_by_one_turn(
     monkeypatch.setattr(request_limits, "READING_TIME", PATIENCE)
 
     async def scenario(client: Client) -> None:
-        calls = [client.silent("a") for _ in range(4)]
+        calls = [await client.silent("a") for _ in range(4)]
         assert await client.code("b") == grpc.StatusCode.OK
         assert [call.done() for call in calls].count(False) >= 2
 
