@@ -192,13 +192,101 @@ def test_an_update_has_the_result_of_a_removal_and_an_addition() -> None:
             assert updated.take_unlisted() == replaced.take_unlisted(), seed
 
 
+def test_exclusions_are_the_pairs_of_the_last_reports() -> None:
+    agents, roles = ["s1", "s2", "s3", "s4", "s5"], "abcd"
+    for seed in range(scaled(60)):
+        lot, exclusions = Random(seed), Exclusions()
+        expected: set[tuple[Client, str]] = set()
+        for _ in range(40):
+            framework, agent = lot.choice("fg"), lot.choice(agents)
+            kind = lot.choice(["put", "put", "add", "discard", "agent", "agent"])
+            if kind == "agent":
+                clients = {Client(lot.choice(roles), lot.choice("fg")) for _ in range(4)}
+                before = {client for client, name in expected if name == agent}
+                assert exclusions.put_agent(agent, clients) == sorted(before ^ clients)
+                expected = {pair for pair in expected if pair[1] != agent}
+                expected |= {(client, agent) for client in clients}
+            else:
+                lists = [lot.sample(agents, lot.randrange(5)) for _ in range(2)]
+                excluded = {role: lot.choice(lists) for role in lot.sample(roles, lot.randrange(5))}
+                if kind != "add":
+                    expected = {pair for pair in expected if pair[0].framework != framework}
+                if kind == "discard":
+                    exclusions.discard_framework(framework)
+                else:
+                    report = exclusions.put_framework if kind == "put" else exclusions.add_framework
+                    report(framework, excluded)
+                    expected |= {
+                        (Client(role, framework), name)
+                        for role, names in excluded.items()
+                        for name in names
+                    }
+            for name in agents:
+                listed = list(exclusions.of(name))
+                assert len(listed) == len(set(listed))
+                assert {(client, name) for client in listed} == {
+                    pair for pair in expected if pair[1] == name
+                }
+            for client in (Client(role, framework) for role in roles for framework in "fg"):
+                excluded_agents = {name for owner, name in expected if owner == client}
+                assert exclusions.number(client) == len(excluded_agents)
+                predicate = exclusions.may_use(client, None)
+                for name in agents:
+                    assert exclusions.excludes(client, name) == (name in excluded_agents)
+                    assert (predicate is None or predicate(name)) == (name not in excluded_agents)
+            assert exclusions._total == len(expected)
+            assert len(exclusions) == len({client for client, _ in expected})
+        for framework in "fg":
+            exclusions.discard_framework(framework)
+        assert not any((exclusions._agents, exclusions._frameworks, exclusions._pairs))
+
+
+def test_a_predicate_stays_right_after_roles_with_one_list_differ() -> None:
+    exclusions, second = Exclusions(), Client("b", "picky")
+    exclusions.put_framework("picky", {"a": ["s1"], "b": ["s1"]})
+    predicates = [exclusions.may_use(client, None) for client in (PICKY, second)]
+    exclusions.put_agent("s2", {second})
+    assert [exclusions.may_use(client, None) for client in (PICKY, second)] == predicates
+    assert [predicate is not None and predicate("s2") for predicate in predicates] == [True, False]
+
+
+@pytest.mark.interpreted
+def test_roles_with_equal_lists_cost_no_more_than_a_role() -> None:
+    def cost(roles: int) -> int:
+        exclusions = Exclusions()
+        halves = [[f"s{number}" for number in range(half, 1000, 2)] for half in range(2)]
+        first, second = ({f"r{number}": half for number in range(roles)} for half in halves)
+        exclusions.put_framework("picky", first)
+        return lines(lambda: exclusions.put_framework("picky", second))
+
+    assert cost(50) < 1.5 * cost(1)
+
+
+def test_the_number_of_former_roles_does_not_matter() -> None:
+    exclusions = Exclusions()
+    for number in range(300):
+        exclusions.put_framework("picky", {f"r{number}": ["s1"], f"r{number + 1}": ["s1", "s2"]})
+        exclusions.put_agent("s2", {Client("other", "picky")})
+    pairs = exclusions._pairs["picky"]
+    assert len(pairs.bits) == len(pairs.roles) < 4
+    assert max(pairs.roles) < 1 << 4
+
+
+def test_an_agent_may_unlist_a_framework_that_no_longer_excludes_it() -> None:
+    exclusions = Exclusions(most_of_all=4)
+    exclusions.add_framework("large", {"z": ["s1", "s2", "s3", "s4"]})
+    exclusions.put_agent("s1", {Client("a", "small"), Client("b", "small")})
+    assert [name for name, _ in exclusions.take_unlisted()] == ["large"]
+    assert sorted(exclusions.of("s1")) == [Client("a", "small"), Client("b", "small")]
+    assert not exclusions.of("s2")
+
+
 def state(exclusions: Exclusions) -> tuple[object, ...]:
     """Return all facts that decisions and limits depend on."""
     return (
         exclusions._agents,
-        exclusions._clients,
-        exclusions._roles,
-        exclusions._pairs,
+        {agent: sorted(exclusions.of(agent)) for agent in exclusions._frameworks},
+        {framework: pairs.number for framework, pairs in exclusions._pairs.items()},
         exclusions._principals,
         exclusions._total,
         exclusions._unlisted,

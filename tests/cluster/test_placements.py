@@ -260,7 +260,7 @@ def test_the_hosts_of_many_agents_are_tested_as_single_hosts_are() -> None:
         framework = Framework(f"f{step}", described, active=True, suppressed=set())
         run_to_completion(placements.prepare_framework("f", described.constraint))
         placements.put_framework(framework)
-        expected = [name for name, each in hosts.items() if constraint.admits(each)]
+        expected = [name for name, agent in hosts.items() if constraint.admits(agent)]
         assert len(expected) > 50
         eligible = placements.eligible_agents(framework.id)
         assert eligible is not None

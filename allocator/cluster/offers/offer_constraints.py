@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from sys import intern
+from typing import Final
 
 from allocator.cluster.frameworks.framework import Client
 from allocator.cluster.input.quarantine import ValidationError
@@ -26,6 +27,10 @@ _CLIENTS_A_STEP = 200
 """Clients in a cooperative step, if each has a changed pair with the same agent."""
 
 
+_NONE: Final = set[str]()
+"""No agents; never changed."""
+
+
 @dataclass(slots=True)
 class ChangedExclusions:
     """The pairs of client and agent that have changed."""
@@ -39,6 +44,37 @@ class ChangedExclusions:
 
     def __bool__(self) -> bool:
         return bool(self.clients or self.agents or not self.known)
+
+
+@dataclass(slots=True)
+class _FrameworkPairs:
+    """The pairs of one framework, by agent. A set of roles is an integer with a bit for each."""
+
+    bits: dict[str, int] = field(default_factory=dict)
+    """The bit of each role that has pairs."""
+    roles: dict[int, str] = field(default_factory=dict)
+    """The role of each bit."""
+    by_agent: dict[str, int] = field(default_factory=dict)
+    """The roles that exclude each agent, as a set."""
+    number: int = 0
+    """Number of pairs."""
+    shared: set[str] = field(default_factory=set)
+    """Roles whose set of agents may be an object that other roles share."""
+
+    def bit(self, role: str) -> int:
+        """Return the bit of a role, which may be new."""
+        bit = self.bits.get(role)
+        if bit is None:
+            bit = 1
+            while bit in self.roles:
+                bit <<= 1
+            self.bits[role], self.roles[bit] = bit, role
+        return bit
+
+    def forget(self, role: str) -> None:
+        """Forget a role without pairs, whose bit a new role may have."""
+        del self.roles[self.bits.pop(role)]
+        self.shared.discard(role)
 
 
 class Exclusions:
@@ -61,8 +97,8 @@ class Exclusions:
         self._most = most
         self._most_of_all = most_of_all
         self._own_maximum = f"more than {most} (limits.exclusions)"
-        self._pairs: dict[str, int] = {}
-        """framework → number of its pairs"""
+        self._pairs: dict[str, _FrameworkPairs] = {}
+        """framework → its pairs; no entry without pairs"""
         self._principals: dict[str, str] = {}
         """framework → its principal; a framework without an entry has none"""
         self._total = 0
@@ -72,9 +108,8 @@ class Exclusions:
         self._to_reject: list[str] = []
         """Unlisted frameworks that the cluster has to quarantine."""
         self._agents: dict[Client, set[str]] = {}
-        self._roles: dict[str, set[str]] = {}
-        """framework → roles in which agents are excluded"""
-        self._clients: dict[str, set[Client]] = {}
+        self._frameworks: dict[str, set[str]] = {}
+        """agent → frameworks that exclude the agent in any role"""
         self._may_use: dict[Client, AllExcept] = {}
         self._changes = ChangedExclusions()
 
@@ -94,7 +129,15 @@ class Exclusions:
 
     def of(self, agent: str) -> Collection[Client]:
         """Return the clients whose offer constraints exclude an agent."""
-        return self._clients.get(agent, ())
+        clients = list[Client]()
+        for framework in self._frameworks.get(agent, ()):
+            pairs = self._pairs[framework]
+            bits = pairs.by_agent[agent]
+            while bits:
+                lowest = bits & -bits
+                clients.append(Client(pairs.roles[lowest], framework))
+                bits ^= lowest
+        return clients
 
     def number(self, client: Client) -> int:
         """Return how many agents a client's offer constraints exclude."""
@@ -116,7 +159,7 @@ class Exclusions:
         self, agent: str, clients: Collection[Client]
     ) -> Cooperative[list[Client]]:
         """Generator form of `put_agent`."""
-        before = self._clients.get(agent, set())
+        before = set(self.of(agent))
         if self._unlisted:
             clients = {client for client in clients if client.framework not in self._unlisted}
         changed = sorted(before.symmetric_difference(clients))
@@ -125,9 +168,11 @@ class Exclusions:
         for number, client in enumerate(changed, 1):
             if not number % _CLIENTS_A_STEP:
                 yield
+            if client.framework in self._unlisted:
+                continue  # perhaps only since an earlier client, so its pairs are gone
             if client in before:
                 yield from self._admit(client, {agent})
-            elif client.framework not in self._unlisted:
+            else:
                 yield from self._exclude(client, {agent})
         self._limit_changes()
         return changed
@@ -159,14 +204,27 @@ class Exclusions:
         self, framework: str, agents: Mapping[str, Iterable[str]], principal: str = ""
     ) -> Cooperative[None]:
         """Generator form of `add_framework`."""
+        yield from self._add((yield from _sets(agents)), framework, principal)
+
+    def _add(
+        self, excluded: Mapping[str, set[str]], framework: str, principal: str
+    ) -> Cooperative[None]:
+        """Record the agents that a framework excludes: IDs by role. See `add_framework`."""
         self.set_principal(framework, principal)
         if framework in self._unlisted:
             self._to_reject.append(framework)
             return
-        excluded = yield from _sets(agents)
         pairs = self._pairs_beyond_own(framework, excluded)
         if pairs:
             yield from self.unlist(framework, self._too_many(pairs, self._own_maximum))
+            return
+        total = self._total + sum(map(len, excluded.values()))
+        if not 0 < self._most_of_all < total:
+            known = {role: self._agents.get(Client(role, framework)) for role in excluded}
+            yield from self._replace(
+                framework,
+                {role: names | (known[role] or set()) for role, names in excluded.items()},
+            )
             return
         for role, names in excluded.items():
             client = Client(role, framework)
@@ -216,29 +274,16 @@ class Exclusions:
         """Generator form of `put_framework`."""
         excluded = yield from _sets(agents)
         pairs = sum(map(len, excluded.values()))
-        total = self._total - self._pairs.get(framework, 0) + pairs
+        total = self._total - self._number(framework) + pairs
         if 0 < self._most < pairs or 0 < self._most_of_all < total:
             yield from self.discard_framework_in_steps(framework)
-            yield from self.add_framework_in_steps(framework, excluded, principal)
+            yield from self._add(excluded, framework, principal)
             return
         self._unlisted.pop(framework, None)
         self._principals.pop(framework, None)
         self.set_principal(framework, principal)
-        added: dict[Client, set[str]] = {}
-        for role in dict.fromkeys((*excluded, *sorted(self._roles.get(framework, ())))):
-            client, agents_now = Client(role, framework), excluded.get(role, set())
-            before = self._agents.get(client, set())
-            if agents_now != before:
-                added[client] = agents_now - before
-                self._changes.clients[client] = None
-                self._may_use.pop(client, None)  # a new predicate shows that its result may differ
-                if removed := before - agents_now:
-                    yield from self._admit(client, removed)
-                yield
-        for client, new in added.items():  # after all removals, so that no limit is exceeded
-            yield from self._exclude(client, new)
-            yield
-        self._limit_changes()
+        roles = (*excluded, *self._roles(framework))
+        yield from self._replace(framework, {role: excluded.get(role, _NONE) for role in roles})
 
     def discard_framework(self, framework: str) -> None:
         """Forget the exclusions of a removed framework, and whether it was unlisted."""
@@ -248,13 +293,7 @@ class Exclusions:
         """Generator form of `discard_framework`."""
         self._unlisted.pop(framework, None)
         self._principals.pop(framework, None)
-        if framework in self._pairs:
-            for role in list(self._roles[framework]):
-                client = Client(role, framework)
-                self._changes.clients[client] = None
-                yield from self._admit(client, self._agents[client].copy())
-                yield
-            self._limit_changes()
+        yield from self._replace(framework, dict.fromkeys(self._roles(framework), _NONE))
 
     def may_use(self, client: Client, constraint: MayUse | None) -> MayUse | None:
         """Return a predicate over agent IDs: whether all constraints let the client use an agent.
@@ -275,23 +314,115 @@ class Exclusions:
             known = self._may_use[client] = AllExcept(constraint, self._agents[client])
         return known
 
-    def _exclude(self, client: Client, agents: set[str]) -> Cooperative[None]:
-        """Add pairs of a client; unlist a framework if there are too many pairs then."""
-        known = self._agents.get(client)
-        if known is not None:
-            agents = agents - known
+    def _number(self, framework: str) -> int:
+        """Return the number of a framework's pairs."""
+        pairs = self._pairs.get(framework)
+        return 0 if pairs is None else pairs.number
+
+    def _roles(self, framework: str) -> list[str]:
+        """Return the roles in which a framework excludes agents, in a fixed order."""
+        pairs = self._pairs.get(framework)
+        return [] if pairs is None else sorted(pairs.bits)
+
+    def _own_set(self, client: Client) -> set[str]:
+        """Return the agents that a client excludes, as a set that no other client shares."""
+        agents = self._agents.setdefault(client, set())
+        pairs = self._pairs.get(client.framework)
+        if pairs is not None and client.role in pairs.shared:
+            pairs.shared.discard(client.role)
+            agents = self._agents[client] = agents.copy()
+            predicate = self._may_use.get(client)
+            if predicate is not None:
+                predicate.excluded = agents
+        return agents
+
+    def _replace(self, framework: str, agents: Mapping[str, set[str]]) -> Cooperative[None]:
+        """Replace the agents that a framework excludes in some roles. No limit may be exceeded.
+
+        Args:
+            framework: The framework's ID.
+            agents: IDs of excluded agents by role. Roles may share a set. They are then changed
+                together. The sets become a part of the exclusions.
+        """
         if not agents:
             return
-        self._agents.setdefault(client, set()).update(agents)
-        self._roles.setdefault(client.framework, set()).add(client.role)
-        for number, agent in enumerate(agents, 1):
+        toggled: dict[tuple[int, int], tuple[set[str], int]] = {}
+        changed: dict[Client, set[str]] = {}
+        added = 0
+        pairs = self._pairs.setdefault(framework, _FrameworkPairs())
+        for role, now in agents.items():
+            client = Client(role, framework)
+            before = self._agents.get(client, _NONE)
+            key = id(now), id(before)
+            if key not in toggled:
+                toggled[key] = now ^ before, 0
+            difference, bits = toggled[key]
+            if difference:
+                changed[client] = now
+                self._may_use.pop(client, None)  # a new predicate shows that its result may differ
+                toggled[key] = difference, bits | pairs.bit(role)
+                added += len(now) - len(before)
+            yield
+        for client, now in changed.items():
+            self._changes.clients[client] = None
+            if now:
+                self._agents[client] = now
+                pairs.shared.add(client.role)
+            else:
+                del self._agents[client]
+        yield from self._toggle(framework, toggled.values(), added)
+        for client, now in changed.items():
+            if not now:
+                pairs.forget(client.role)
+        self._limit_changes()
+
+    def _toggle(
+        self, framework: str, toggled: Collection[tuple[set[str], int]], added: int
+    ) -> Cooperative[None]:
+        """Exclude agents in roles in which they are not excluded; admit them in the other roles.
+
+        Args:
+            framework: The framework's ID.
+            toggled: Agents, and the roles in which they change, as in `_FrameworkPairs`.
+            added: Number of pairs by which the framework's pairs increase.
+        """
+        pairs = self._pairs.setdefault(framework, _FrameworkPairs())
+        by_agent = pairs.by_agent
+        for agents, bits in toggled:
+            for number, agent in enumerate(agents, 1):
+                if not number % _PAIRS_A_STEP:
+                    yield
+                by_agent[agent] = by_agent.get(agent, 0) ^ bits
+            yield
+        for number, agent in enumerate(set[str]().union(*(agents for agents, _ in toggled)), 1):
             if not number % _PAIRS_A_STEP:
                 yield
-            self._clients.setdefault(agent, set()).add(client)
-        self._total += len(agents)
-        pairs = self._pairs[client.framework] = self._pairs.get(client.framework, 0) + len(agents)
-        if 0 < self._most < pairs:
-            yield from self.unlist(client.framework, self._too_many(pairs, self._own_maximum))
+            if by_agent[agent]:
+                self._frameworks.setdefault(agent, set()).add(framework)
+                continue
+            del by_agent[agent]
+            frameworks = self._frameworks.get(agent, set())
+            frameworks.discard(framework)
+            if not frameworks:
+                self._frameworks.pop(agent, None)
+        self._total += added
+        pairs.number += added
+        if not pairs.number:
+            del self._pairs[framework]
+        yield
+
+    def _exclude(self, client: Client, agents: set[str]) -> Cooperative[None]:
+        """Add pairs of a client; unlist a framework if there are too many pairs then."""
+        added = agents.difference(self._agents.get(client, _NONE))
+        if not added:
+            return
+        self._own_set(client).update(added)
+        framework = client.framework
+        bit = self._pairs.setdefault(framework, _FrameworkPairs()).bit(client.role)
+        yield from self._toggle(framework, [(added, bit)], len(added))
+        if 0 < self._most < self._number(framework):
+            flaw = self._too_many(self._number(framework), self._own_maximum)
+            yield from self.unlist(framework, flaw)
         elif 0 < self._most_of_all < self._total:
             yield from self._unlist_largest()
 
@@ -306,8 +437,8 @@ class Exclusions:
         frameworks: dict[str, list[tuple[int, str]]] = {}
         for number, (name, pairs) in enumerate(self._pairs.items(), 1):
             principal = self._principals.get(name, "")
-            totals[principal] += pairs
-            frameworks.setdefault(principal, []).append((pairs, name))
+            totals[principal] += pairs.number
+            frameworks.setdefault(principal, []).append((pairs.number, name))
             if not number % _PAIRS_A_STEP:
                 yield
         for owned in frameworks.values():
@@ -319,13 +450,13 @@ class Exclusions:
         heapify(largest)
         while self._total > self._most_of_all:
             negative_total, number, principal = heappop(largest)
-            pairs, framework = frameworks[principal].pop()
+            number_of_pairs, framework = frameworks[principal].pop()
             maximum = (
                 f"its principal {-negative_total}, the most of any principal, and all frameworks "
                 f"together more than {self._most_of_all} (limits.all_exclusions)"
             )
-            yield from self.unlist(framework, self._too_many(pairs, maximum))
-            heappush(largest, (negative_total + pairs, number, principal))
+            yield from self.unlist(framework, self._too_many(number_of_pairs, maximum))
+            heappush(largest, (negative_total + number_of_pairs, number, principal))
 
     def _too_many(self, pairs: int, maximum: str) -> ValidationError:
         """Return the reason to unlist a framework with a number of pairs, beyond a maximum."""
@@ -342,7 +473,7 @@ class Exclusions:
             framework: The framework's ID.
             excluded: IDs of further excluded agents by role.
         """
-        pairs = self._pairs.get(framework, 0)
+        pairs = self._number(framework)
         others = self._total - pairs
         for role, names in excluded.items():
             if 0 < self._most_of_all < others + pairs:
@@ -357,34 +488,31 @@ class Exclusions:
         """Replace the recorded changes by the mark that all pairs have changed, if too many."""
         changes = self._changes
         number = len(changes.clients) + len(changes.agents)
-        if number > _MANY + len(self._agents) + len(self._clients):
+        if number > _MANY + len(self._agents) + len(self._frameworks):
             self._changes = ChangedExclusions(known=False)
 
     def _admit(self, client: Client, agents: set[str]) -> Cooperative[None]:
         """Remove known pairs of a client."""
-        remaining = self._agents[client]
+        pairs, remaining = self._pairs[client.framework], self._own_set(client)
         remaining -= agents
+        yield from self._toggle(client.framework, [(agents, pairs.bit(client.role))], -len(agents))
         if not remaining:
             del self._agents[client]
-            self._roles[client.framework].discard(client.role)
             self._may_use.pop(client, None)
-        for number, agent in enumerate(agents, 1):
-            if not number % _PAIRS_A_STEP:
-                yield
-            clients = self._clients[agent]
-            clients.discard(client)
-            if not clients:
-                del self._clients[agent]
-        self._total -= len(agents)
-        self._pairs[client.framework] -= len(agents)
-        if not self._pairs[client.framework]:
-            del self._pairs[client.framework], self._roles[client.framework]
+            pairs.forget(client.role)
 
 
 def _sets(agents: Mapping[str, Iterable[str]]) -> Cooperative[dict[str, set[str]]]:
-    """Return the given agents of each role as a set. Generator for cooperative steps."""
+    """Return the given agents of each role as a set. Generator for cooperative steps.
+
+    Roles with equal lists share one set.
+    """
+    known: dict[tuple[str, ...], set[str]] = {}
     sets: dict[str, set[str]] = {}
     for role, names in agents.items():
-        sets[role] = set(map(intern, names))
+        listed = tuple(names)
+        if listed not in known:
+            known[listed] = set(map(intern, listed))
+        sets[role] = known[listed]
         yield
     return sets
