@@ -220,10 +220,13 @@ class Exclusions:
             return
         total = self._total + sum(map(len, excluded.values()))
         if not 0 < self._most_of_all < total:
-            known = {role: self._agents.get(Client(role, framework)) for role in excluded}
+            known = {role: self._agents.get(Client(role, framework), _NONE) for role in excluded}
             yield from self._replace(
                 framework,
-                {role: names | (known[role] or set()) for role, names in excluded.items()},
+                {
+                    role: names | known[role] if known[role] else names  # shared, if they can be
+                    for role, names in excluded.items()
+                },
             )
             return
         for role, names in excluded.items():
