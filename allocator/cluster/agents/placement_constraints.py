@@ -36,7 +36,7 @@ _OCTET = "(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
 _IPV4 = re.compile(rf"{_OCTET}(?:\.{_OCTET}){{3}}")
 _GLOBS_A_STEP = 8
 """Number of globs that one cooperative step compares with the hosts of a table."""
-_HOSTS_A_STEP = 500
+_HOSTS_A_STEP = 100
 """Number of hosts whose attributes one cooperative step reads."""
 _DIGITS = bytes.maketrans(b"\0\1", b"01")
 _WILDCARDS = 8
@@ -112,7 +112,11 @@ class Host:
     listed_name: bytes = field(init=False, compare=False, repr=False)
     """The name in UTF-8 between commas, as in a list of names."""
     _values: dict[str, _Values] = field(init=False, default_factory=dict, compare=False, repr=False)
-    """Values of the attributes by name; empty before the first call of `has`."""
+    """Values of the attributes by name, for names that `values_of` had as an argument."""
+    _unread: dict[str, list[mesos.Attribute]] | None = field(
+        init=False, default=None, compare=False, repr=False
+    )
+    """The other attributes by name; None before the first call of `values_of`."""
 
     def __post_init__(self) -> None:
         self.listed_name = f",{self.name},".encode(errors="replace")
@@ -137,12 +141,16 @@ class Host:
 
     def values_of(self, name: str) -> _Values | None:
         """Return the values of the attributes of a name; None without such attributes."""
-        if not self._values and self.attributes:
-            by_name: dict[str, list[mesos.Attribute]] = {}
-            for attribute in self.attributes:
-                by_name.setdefault(attribute.name, []).append(attribute)
-            self._values.update((key, _Values.of(group)) for key, group in by_name.items())
-        return self._values.get(name)
+        values = self._values.get(name)
+        if values is None and self.attributes:
+            if self._unread is None:
+                self._unread = {}
+                for attribute in self.attributes:
+                    self._unread.setdefault(attribute.name, []).append(attribute)
+            group = self._unread.pop(name, None)
+            if group is not None:
+                values = self._values[name] = _Values.of(group)
+        return values
 
 
 class Hosts:

@@ -17,7 +17,7 @@ _Key: TypeAlias = tuple[Constraint, ...]
 
 _TESTS_PER_STEP = 50
 """Number of combinations of constraints that one cooperative step tests on an agent."""
-_AGENTS_A_TABLE = 4096
+_AGENTS_A_TABLE = 8192
 """Number of agents whose hosts are one table. A changed agent costs the renewal of its table."""
 
 
