@@ -248,11 +248,13 @@ class Hosts:
         """Return whether an item matches the host's name or one of its addresses."""
         if self.lists(host):
             return True
-        if not self.globs:
-            return False
-        if self._matcher is None:
+        self.prepare()
+        return self._matcher is not None and bool(self._matcher.match(host.name))
+
+    def prepare(self) -> None:
+        """Compile the globs, unless they are compiled, to test hosts one at a time."""
+        if self.globs and self._matcher is None:
             self._matcher = matcher(self.globs)
-        return bool(self._matcher.match(host.name))
 
     def lists(self, host: Host) -> bool:
         """Return whether an item other than a glob matches a host."""
@@ -338,6 +340,11 @@ class Constraint:
             and host not in self.blacklist
             and all(map(host.has, self._required))
         )
+
+    def prepare(self) -> None:
+        """Compile the globs, unless they are compiled, to test hosts one at a time."""
+        self.whitelist.prepare()
+        self.blacklist.prepare()
 
     def admitted(self, table: "HostTable") -> Cooperative[NameMask]:
         """Return the hosts of a table on which tasks may run. Generator for cooperative steps."""

@@ -189,6 +189,9 @@ class Placements:
                 admitted = yield from constraint.admitted(table)
                 eligible &= admitted
             match.agents.put_table(begin, len(table), eligible)
+        for constraint in key:
+            constraint.prepare()  # for agents that are added or changed
+            yield
         return match
 
     def _table(self, begin: int) -> HostTable:
