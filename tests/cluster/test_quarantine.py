@@ -16,6 +16,7 @@ from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
 from allocator.contract import operator_pb2 as operator
 from allocator.cooperative import Cooperative
+from allocator.fairness.quantities import Quantities
 from allocator.users.memory import Memory, RememberedUser
 from allocator.users.orders import InvalidOrder
 from tests.cluster.conformance.quota_side import agent_info
@@ -27,6 +28,7 @@ from tests.cluster.master_side import (
     mirrored,
     resource,
     resources,
+    text_of,
 )
 
 
@@ -323,6 +325,59 @@ def test_impossible_operations_cost_one_snapshot_a_minute_and_no_exception() -> 
         asked += master.engine.divergence() is not None
     assert asked == 2
     assert not master.engine.available()["s1"]
+
+
+def beyond_limits(name: str, value: str, labels: int) -> bytes:
+    """Return a resource, reserved by its framework with a number of labels."""
+    reserved = resource(name, value, role="a", reserved=["a"])
+    for number in range(labels):
+        reserved.reservations[0].labels.labels.add(key=f"k{number}")
+    return reserved.SerializeToString()
+
+
+def test_operations_with_resources_beyond_a_limit_are_followed_as_a_snapshot_has_them() -> None:
+    """This act of one framework once caused a snapshot of the whole cluster."""
+    master = MasterSide(limits=Limits(entries=1000))
+    master.add_framework("f1", "a")
+    [offer] = master.add_agent("s1", "cpus:2;mem:1024;ports:[1-9]")
+    reserved = [beyond_limits("cpus", "0.5", 1001), beyond_limits("ports", "[2-4]", 1001)]
+    taken = resources("cpus:0.5;ports:[2-4]", "a")
+    remaining = resources("cpus:1.5;mem:1024;ports:[1-1,5-9]", "a")
+
+    def update(offered: list[bytes], *changes: tuple[bytes, bytes]) -> None:
+        call = contract.UpdateAllocation(framework_id="f1", agent_id="s1", offered=offered)
+        for consumed, converted in changes:
+            call.conversions.add(consumed=[consumed], converted=[converted])
+        master.send(call)
+        assert master.engine.divergence() is None
+
+    update(list(offer.messages), *zip(taken, reserved, strict=True))
+    [rejected] = master.engine.rejected_inputs()
+    assert (rejected.name, rejected.flaw.reason) == ("f1", "limit")
+    total = master.engine._cluster.ledger.agents["s1"].total.scalars
+    assert total == Quantities.parse("cpus:1.5;mem:1024")
+    part, small = beyond_limits("cpus", "0.2", 1001), beyond_limits("cpus", "0.2", 1)
+    update(remaining, (part, small))
+    update([*remaining, small], (small, resources("cpus:0.2", "a")[0]))
+    back = [*resources("cpus:1.7;mem:1024;ports:[1-1,5-9]", "a"), *reserved]
+    returned = contract.RecoverResources(framework_id="f1", agent_id="s1", resources=back)
+    assert [text_of(made.messages) for made in master.send(returned)] == [
+        "cpus:1.7;mem:1024;ports:[1-1,5-9]"
+    ]
+    assert master.engine.divergence() is None
+
+
+def test_an_operation_on_too_many_ranges_requests_a_snapshot() -> None:
+    """A record may contain a part of the ranges."""
+    master = MasterSide(limits=Limits(entries=1000, resource=2000))
+    master.add_framework("f1", "a")
+    [offer] = master.add_agent("s1", "cpus:2;mem:1024;ports:[1-9999]")
+    ports = "[" + ",".join(f"{port}-{port}" for port in range(1, 999, 2)) + "]"
+    call = contract.UpdateAllocation(framework_id="f1", agent_id="s1", offered=offer.messages)
+    consumed = resource("ports", ports, role="a").SerializeToString()
+    call.conversions.add(consumed=[consumed], converted=[beyond_limits("ports", ports, 1)])
+    master.send(call)
+    assert "cannot be followed" in (master.engine.divergence() or "")
 
 
 def test_an_empty_operation_of_any_kind_is_answered_with_its_error() -> None:

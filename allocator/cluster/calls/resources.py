@@ -1,6 +1,7 @@
 """Calls by which allocated resources are recovered, marked as used, or converted."""
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 from allocator.cluster.agents.agent import Agent
 from allocator.cluster.frameworks.framework import Client
@@ -22,6 +23,16 @@ from allocator.cluster.resources import Resources
 from allocator.cluster.state import Cluster
 from allocator.contract import allocator_pb2 as contract
 from allocator.cooperative import Cooperative
+
+
+class _ParsedConversion(NamedTuple):
+    """One conversion of an `UpdateAllocation` call, without resources that were skipped."""
+
+    step: ResourceConversion
+    consumes: bool
+    """Whether the conversion consumes resources, perhaps skipped ones."""
+    is_whole: bool
+    """Whether no resource was skipped."""
 
 
 def recover(cluster: Cluster, call: contract.RecoverResources) -> Cooperative[Callable[[], None]]:
@@ -111,19 +122,22 @@ def update_allocation(
     cooperative steps, because a new capacity concerns all users. Reading the operations also takes
     cooperative steps.
 
+    Resources whose kind exceeds a limit are left out of the operations. Other calls leave them out,
+    too, so the records are those that a snapshot would give.
+
     Raises:
         InvalidEvent: The framework does not hold the resources, or a conversion does not apply.
     """
     agent = cluster.agent(call.agent_id)
     parser = ResourceParser(cluster.limits)
     role, offered = yield from parser.allocated_in_steps(call.offered)
-    steps = list[ResourceConversion]()
-    for conversion in call.conversions:
-        step = yield from _parse_conversion(parser, conversion, role)
-        steps.append(step)
-        if not len(steps) % CONVERSIONS_PER_STEP:
+    conversions = list[_ParsedConversion]()
+    for message in call.conversions:
+        conversion = yield from _parse_conversion(parser, message, role)
+        conversions.append(conversion)
+        if not len(conversions) % CONVERSIONS_PER_STEP:
             yield
-    if parser.flaw is not None:
+    if not parser.skips_whole_kinds:
         return lambda: _skip_operations(cluster, call, parser.flaw)
     held = agent.held(call.framework_id, role)
     if offered not in held:
@@ -131,14 +145,15 @@ def update_allocation(
             f"framework {call.framework_id} does not hold {offered!r} for {role!r} on {agent.id}"
         )
     try:
-        remaining = yield from convert_in_steps(steps, offered)
-        total = yield from convert_in_steps([step for step in steps if step.consumed], agent.total)
+        remaining = yield from convert_in_steps([step for step, _, _ in conversions], offered)
+        of_total = [step for step, consumes, _ in conversions if consumes]
+        total = yield from convert_in_steps(of_total, agent.total)
     except OperationError as error:
         raise InvalidEvent(f"a conversion does not apply: {error}") from error
-    yield from _check_amounts(steps)
+    yield from _check_amounts([step for step, _, is_whole in conversions if is_whole])
 
     def change() -> Cooperative[None]:
-        _put_flaw(cluster, call.framework_id, None)
+        _put_flaw(cluster, call.framework_id, parser.flaw)
         yield from cluster.ledger.set_total(agent, total)
         cluster.ledger.convert(agent, call.framework_id, role, held - offered + remaining)
         if cluster.ledger.assumed_usage is not None:
@@ -250,7 +265,7 @@ def _note_return(
 def _skip_operations(
     cluster: Cluster, call: contract.UpdateAllocation, flaw: ValidationError | None
 ) -> None:
-    """Skip a call with unreadable operations, and request a snapshot, which has their results.
+    """Skip a call with malformed operations, and request a snapshot, which has their results.
 
     Args:
         cluster: Its `divergence` is set, so that the session requests the snapshot.
@@ -335,16 +350,18 @@ def add_filter(  # noqa: PLR0913, PLR0917 - all arguments describe one filter
 
 def _parse_conversion(
     parser: ResourceParser, conversion: contract.Conversion, role: str
-) -> Cooperative[ResourceConversion]:
+) -> "Cooperative[_ParsedConversion]":
     """Parse one conversion of an `UpdateAllocation` call. Generator for cooperative steps.
 
     Raises:
         InvalidEvent: The conversion is for another role than the offers.
     """
-    sides = []
+    sides, skipped = [], len(parser.skipped)
     for messages in (conversion.consumed, conversion.converted):
         side_role, resources = yield from parser.allocated_in_steps(messages)
-        if resources and side_role != role and parser.flaw is None:
+        if resources and side_role != role:
             raise InvalidEvent(f"a conversion is for role {side_role!r}, the offers for {role!r}")
         sides.append(resources)
-    return ResourceConversion(*sides)
+    step, is_whole = ResourceConversion(*sides), len(parser.skipped) == skipped
+    consumes = bool(step.consumed) or (not is_whole and bool(conversion.consumed))
+    return _ParsedConversion(step, consumes, is_whole)

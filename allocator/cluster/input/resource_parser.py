@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable, Sequence
 
+from google.protobuf.message import DecodeError
+
 from allocator.cluster.input.limits import Limits
 from allocator.cluster.input.quarantine import Reason, ValidationError
 from allocator.cluster.resources import (
@@ -14,6 +16,7 @@ from allocator.cluster.resources import (
     parse_total,
     parse_used,
 )
+from allocator.contract import mesos_pb2 as mesos
 from allocator.cooperative import Cooperative, run_to_completion
 
 _SMALL = 1000
@@ -33,6 +36,8 @@ class ResourceParser:
         self._limits = limits
         self.flaw: ValidationError | None = None
         """Validation error of the first skipped resource; None if all resources are valid."""
+        self.skipped: list[bytes] = []
+        """The skipped resources, serialised."""
 
     def total(self, messages: Sequence[bytes]) -> Resources:
         """Parse resources that must have no allocation, such as an agent's total."""
@@ -67,6 +72,18 @@ class ResourceParser:
             parsed = yield from parse_allocated_in_steps(usable)
         return parsed
 
+    @property
+    def skips_whole_kinds(self) -> bool:
+        """Whether each skipped resource is skipped because of its kind, whatever its amount.
+
+        No record then contains a part of it. Without `limits.entries`, as in old event logs, the
+        result is false if any resource is skipped.
+        """
+        limits = self._limits
+        return not self.skipped or (
+            limits.entries > 0 and all(_kind_exceeds_limits(data, limits) for data in self.skipped)
+        )
+
     def _limited(self, messages: Iterable[bytes]) -> tuple[bytes, ...]:
         """Return serialised resources as a tuple, after checking that none exceeds a limit.
 
@@ -91,16 +108,18 @@ class ResourceParser:
                 self._limited([data])
                 kind, _amount, role = decoded(data)
             except InvalidResource as error:
-                self._note(error.reason, str(error))
+                self._note(data, error.reason, str(error))
                 continue
             if (role is not None) == allocated:
                 usable.append(data)
             else:
                 word = "no" if allocated else "an"
-                self._note("malformed", f"resource {kind.name!r} has {word} allocation_info.role")
+                message = f"resource {kind.name!r} has {word} allocation_info.role"
+                self._note(data, "malformed", message)
         return usable
 
-    def _note(self, reason: Reason, message: str) -> None:
+    def _note(self, data: bytes, reason: Reason, message: str) -> None:
+        self.skipped.append(data)
         if self.flaw is None:
             self.flaw = ValidationError(reason, message)
 
@@ -119,3 +138,18 @@ def check_limits(messages: Sequence[bytes], limits: Limits) -> None:
         if len(data) > 2 * limits.entries and (number := entries(data)) > limits.entries:
             message = f"a resource has {number} reservations and labels, more than {limits.entries}"
             raise InvalidResource(f"{message} (limits.entries)", "limit")
+
+
+def _kind_exceeds_limits(data: bytes, limits: Limits) -> bool:
+    """Return whether a resource without its ranges and its set still exceeds a limit."""
+    try:
+        message = mesos.Resource.FromString(data)
+    except DecodeError:
+        return False
+    message.ClearField("ranges")
+    message.ClearField("set")
+    try:
+        check_limits([message.SerializePartialToString()], limits)
+    except InvalidResource:
+        return True
+    return False
