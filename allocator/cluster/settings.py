@@ -25,8 +25,9 @@ class EngineSettings:
     log without the setting was recorded under them. `allocator.service.config` sets the present
     rules: `whole_from`, `exact_ties`, `counts_for`, `roles_leave_room`, `roles_reserved_for`,
     `roles_reserved_by_principal`, `hold_by_turns`, `shared_volumes_once`, `keeps_accumulated_use`,
-    `forgets_subtrees`, `leaf_keeps_commitments`, `frameworks_keep_places`, `keeps_weighted_users`
-    and `skips_refusing_clients`. All other defaults hold for the configuration, too.
+    `forgets_subtrees`, `leaf_keeps_commitments`, `frameworks_keep_places`, `keeps_weighted_users`,
+    `skips_refusing_clients` and `examines_for_clients`. All other defaults hold for the
+    configuration, too.
     """
 
     policy: Policy
@@ -99,6 +100,10 @@ class EngineSettings:
     clients whose task does not fit and that no restricted resource is for, are skipped together.
     Visits to them change no quantity, but can change the port numbers that other
     clients are offered. Event logs without this setting mean false."""
+    examines_for_clients: bool = False
+    """Whether unchanged agents are examined only for clients that are added, activated or revived,
+    if a cycle has examined all agents since the last tick. If false, such a cycle examines all
+    agents for all clients. Event logs without this setting mean false."""
     limits: Limits = field(default_factory=Limits)
     """Maximum sizes of inputs."""
     seed: int = 0

@@ -1,6 +1,6 @@
 """State of one master's cluster, as the allocator knows it from the master's calls."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
@@ -72,6 +72,10 @@ class AllocationCandidates:
         """All agents, if all are changed; None if only the agents in `_changed` are."""
         self._due: dict[str, None] | None = {}
         """The agents that are due; None if all changed agents are."""
+        self.clients: dict[Client, None] = {}
+        """Clients for which all other agents have changed, too. A cycle clears it after `take`."""
+        self._examined_all = False
+        """Whether a cycle has examined all agents since the last tick."""
 
     def mark_changed(self, agent: str) -> None:
         """Mark an agent as changed: a cycle examines the agent once the agent is due."""
@@ -86,6 +90,25 @@ class AllocationCandidates:
                 included.
         """
         self._all_agents = agents
+
+    def mark_changed_for(self, clients: Iterable[Client], agents: Mapping[str, Agent]) -> None:
+        """Mark all agents as changed for some clients, which may now accept more offers.
+
+        The first such call after a tick marks the agents for all clients, in case that one of them
+        accepts more offers for a reason that was not noted.
+
+        Args:
+            clients: The clients.
+            agents: The agents by ID, as for `mark_all_changed`.
+        """
+        if self._examined_all:
+            self.clients.update(dict.fromkeys(clients))
+        else:
+            self.mark_all_changed(agents)
+
+    def begin_interval(self) -> None:
+        """Begin the interval after a tick; see `mark_changed_for`."""
+        self._examined_all = False
 
     def schedule(self, agent: str) -> None:
         """Mark an agent as due: the next cycle examines the agent if it has changed."""
@@ -115,7 +138,8 @@ class AllocationCandidates:
         self._due = {}
         if self._all_agents is not None:
             self._changed = dict.fromkeys(self._all_agents)
-            self._all_agents = None
+            self._all_agents, self._examined_all = None, scheduled is None
+            self.clients.clear()
         if scheduled is None:
             examine = list(self._changed)
             self._changed = {}
@@ -173,6 +197,8 @@ class Cluster:
     """Least number of agents for bulk allocation; 0 disables bulk allocation."""
     skips_refusing_clients: bool
     """Whether clients that would refuse each number of tasks that fits are skipped together."""
+    examines_for_clients: bool
+    """Whether agents that have not changed are examined for revived clients only."""
     recovery: Recovery
     reports_used: bool
     """Whether the master reports which allocated resources are used and which are only offered."""
@@ -312,3 +338,14 @@ class Cluster:
     def mark_all_changed(self) -> None:
         """Mark all agents as changed, because a client may now accept more offers than before."""
         self.candidates.mark_all_changed(self.ledger.agents)
+
+    def examine_all_for(self, clients: Iterable[Client]) -> None:
+        """Mark all agents as due, and as changed for clients that may now accept more offers.
+
+        Backfill holds are decided for all clients, so with holds the agents change for all.
+        """
+        if self.examines_for_clients and not self.holds.enabled:
+            self.candidates.mark_changed_for(clients, self.ledger.agents)
+        else:
+            self.mark_all_changed()
+        self.candidates.schedule_all()

@@ -834,6 +834,7 @@ class Config(SharedConfig):
             frameworks_keep_places=True,
             keeps_weighted_users=True,
             skips_refusing_clients=True,
+            examines_for_clients=True,
             limits=self.limits.limits(),
             users=tuple(
                 DeclaredUser(user.name, user.weight, user.commitment)

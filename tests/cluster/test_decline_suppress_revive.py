@@ -1,10 +1,18 @@
 """Offer filters, suppress, revive, and the activity of frameworks (§1.4, §3.7)."""
 
+from dataclasses import replace
+from random import Random
+
 import pytest
 
+from allocator.cluster.agents.agent import Agent
+from allocator.cluster.engine import Engine
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
-from tests.cluster.master_side import SECOND, MasterSide, Offered, framework_info
+from tests.cluster.master_side import SECOND, MasterSide, Offered, agent_call, framework_info
+from tests.cluster.test_client_index import events
+from tests.cluster.test_placements import info
+from tests.counted import counted
 
 
 def one_offer() -> tuple[MasterSide, Offered]:
@@ -211,3 +219,70 @@ def test_a_revive_and_a_decline_in_one_message_both_take_effect() -> None:
     )
     assert next_offer.agent == "s1"
     assert master.tick() == []
+
+
+def for_clients(policy: str = "sdrf", *, rule: bool = True) -> MasterSide:
+    """Return a master whose engine examines unchanged agents for revived clients only."""
+    master = MasterSide(policy, {"half_life": 60.0} if policy == "sdrf" else {})
+    master.settings = replace(
+        master.settings, examines_for_clients=rule, skips_refusing_clients=True
+    )
+    master.engine = Engine(master.settings)
+    master.restore(contract.Snapshot(time_ns=master.now_ns))
+    return master
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_agents_examined_for_revived_clients_are_offered_as_if_examined_for_all(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Agents are visited in one order, because their number determines a random order."""
+
+    def by_name(_: Random, agents: list[Agent]) -> None:
+        agents.sort(key=lambda agent: agent.id)
+
+    monkeypatch.setattr(Random, "shuffle", by_name)
+    chance, both = Random(seed), [for_clients(rule=rule) for rule in (False, True)]
+    offers, known = list[Offered](), set[str]()
+    for number in range(250):
+        quota = contract.UpdateQuota(role="b")
+        if seed % 4 == 0 and number == 50:
+            quota.guarantees.amounts["cpus"] = 6.0
+        calls: list[object] = [*events(both[0], chance, offers, known)]
+        if seed % 4 == 0 and number in {50, 150}:
+            calls.append(quota)
+        if chance.random() < 0.3:
+            for master in both:
+                master.wait(1.0)
+            calls.append(contract.Tick())
+        expected, made = (master.send(*calls) for master in both)
+        assert made == expected
+        offers += made
+    assert not both[1].engine.statistics.faults
+    before, after = (master.engine.statistics.candidates for master in both)
+    assert after < before
+
+
+@pytest.mark.parametrize("suppressed", [0, 1])
+def test_a_revival_of_a_client_that_fits_nowhere_visits_no_agent(suppressed: int) -> None:
+    def cost(agents: int) -> tuple[int, int]:
+        master = for_clients("drf")
+        master.send(*[agent_call(f"s{number}", "cpus:4;mem:64") for number in range(agents)])
+        for name in ("f", "g"):
+            master.send(
+                contract.AddFramework(
+                    framework_id=name, info=info(name, [name], {"demand": "cpus:9"}), active=True
+                )
+            )
+        master.tick()
+        master.send(contract.ReviveOffers(framework_id="g"))
+        if suppressed:
+            master.send(contract.SuppressOffers(framework_id="f"))
+        before = master.engine.statistics.candidates
+        calls = counted(lambda: master.send(contract.ReviveOffers(framework_id="f")))
+        return calls, master.engine.statistics.candidates - before
+
+    cost(2)  # fills the caches
+    (few, no_agent), (many, none) = cost(50), cost(100)
+    assert (no_agent, none) == (0, 0)
+    assert many <= few + (50 * 20 if suppressed else 0)

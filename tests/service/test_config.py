@@ -92,6 +92,7 @@ def test_every_setting_reaches_the_engine(tmp_path: Path) -> None:
     same = {name for name in names if getattr(settings, name) == getattr(default, name)}
     assert same == {
         "exact_ties",
+        "examines_for_clients",
         "forgets_subtrees",
         "frameworks_keep_places",
         "hold_by_turns",

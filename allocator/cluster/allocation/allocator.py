@@ -8,7 +8,7 @@ record allocations in an `OfferBuilder`, which makes the offers. Clients are vis
 `CycleSorters`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
 from allocator.cluster.agents.agent import Agent
@@ -26,6 +26,7 @@ from allocator.cluster.allocation.offer_builder import (
 from allocator.cluster.allocation.quota_stage import QuotaStage
 from allocator.cluster.backfill.choosing import choose, fits
 from allocator.cluster.backfill.holds import BackfillHold
+from allocator.cluster.frameworks.framework import Client
 from allocator.cluster.metering.metered import note_offer
 from allocator.cluster.resources import NOTHING
 from allocator.cluster.state import Cluster
@@ -68,6 +69,39 @@ class Allocator:
         )
         """Whether `_offer_single` applies: all agents have one order of users, and one agent is no
         group for bulk allocation."""
+        self.considered: dict[str, ClientMask] = {}
+        """The clients that a cycle considers, by agent; all clients on agents without an entry."""
+
+    def agents_for(
+        self, clients: Iterable[Client], changed: Iterable[str]
+    ) -> Cooperative[dict[str, ClientMask]]:
+        """Return a value for `considered`: more agents to examine, for some clients only.
+
+        The agents have not changed, except that these clients may accept more of them. The method
+        compares needs and free resources only, so `run` may allocate nothing.
+
+        Args:
+            clients: The clients.
+            changed: IDs of the agents that the cycle examines for all clients.
+        """
+        index, minimum = self._index, self._cluster.rules.min_allocatable
+        yield from index.update_in_steps()
+        considered, agents, known = 0, dict[str, ClientMask](), set(changed)
+        for client in clients:
+            considered |= index.bit.get(client, 0)
+        for number, agent in enumerate(self._ledger.agents.values() if considered else (), 1):
+            if not number % _AGENTS_A_STEP:
+                yield
+            if agent.id in known or not self._is_open(agent):
+                continue
+            free = agent.available
+            fitting = index.fitting(free.divisible) | index.unknown_demand
+            if not free.ordinary:
+                fitting |= index.admitted_to_restricted(free)
+            eligible = considered & fitting
+            if eligible and eligible & ~index.unreached(free.quantities, minimum):
+                agents[agent.id] = considered
+        return agents
 
     def open_agents(self, agents: Sequence[Agent]) -> Cooperative[list[Agent]]:
         """Return the agents, in the given order, that have free resources and are not withheld."""
@@ -101,13 +135,12 @@ class Allocator:
         if answer.slice_offers and not quotas:  # with quotas, an agent is served in two stages
             builder.slice_offers = max(answer.slice_offers, len(open_agents) // _SLICES)
         if quotas:
+            may_use = None
             quota_stage = QuotaStage(builder, index, order)
             for agent in open_agents:
                 eligible = limit.without(self._may_use(agent, quota_stage.guaranteed))
                 yield from quota_stage.serve(agent, eligible)
                 yield None
-        if quotas:
-            may_use = None
         yield from self._fair_shares(open_agents, builder, index, order, limit, may_use)
         builder.sorters.commit()
         # Resources that were withheld in this cycle may be available in the next one.
@@ -268,6 +301,8 @@ class Allocator:
             agent: An agent with available resources.
             clients: Clients that want offers.
         """
+        if self.considered:
+            clients &= self.considered.get(agent.id, -1)
         allowed = clients & ~self._index.excluded_from(agent.id)
         return allowed & ~self._filters.declining_clients(agent.id, agent.available, allowed)
 

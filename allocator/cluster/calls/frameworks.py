@@ -45,9 +45,10 @@ def add(cluster: Cluster, call: contract.AddFramework) -> Callable[[], Cooperati
             yield from cluster.ledger.exclusions.unlist(framework.id)
         yield from cluster.ledger.add_framework(framework, excluded)
         yield from cluster.reject_unlisted()
-        cluster.mark_all_changed()
         if framework.active:
-            cluster.candidates.schedule_all()
+            cluster.examine_all_for(cluster.ledger.clients.of(framework.id))
+        else:
+            cluster.mark_all_changed()
 
     return change
 
@@ -128,8 +129,7 @@ def activate(cluster: Cluster, call: contract.ActivateFramework) -> Callable[[],
     def change() -> "Cooperative[None]":  # a string, which costs each call nothing
         framework.active = True
         yield from cluster.ledger.refresh_in_steps(framework)
-        cluster.mark_all_changed()
-        cluster.candidates.schedule_all()
+        cluster.examine_all_for(cluster.ledger.clients.of(framework.id))
 
     return change
 
@@ -167,13 +167,18 @@ def revive(cluster: Cluster, call: contract.ReviveOffers) -> Callable[[], Cooper
     roles = (set(call.roles) or framework.roles) & framework.roles
 
     def change() -> "Cooperative[None]":  # a string, which costs each call nothing
+        clients = [Client(role, framework.id) for role in sorted(roles)]
+        revived = [
+            client
+            for client in clients
+            if client.role in framework.suppressed or cluster.filters.count(client)
+        ]
         framework.suppressed -= roles
-        for role in roles:
-            yield from cluster.filters.drop_in_steps(Client(role, framework.id))
+        for client in clients:
+            yield from cluster.filters.drop_in_steps(client)
         cluster.maintenance.drop_filters(framework=framework.id)
         yield from cluster.ledger.refresh_in_steps(framework)
-        cluster.mark_all_changed()
-        cluster.candidates.schedule_all()
+        cluster.examine_all_for(revived)
 
     return change
 

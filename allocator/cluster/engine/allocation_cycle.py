@@ -1,6 +1,6 @@
 """Runs allocation cycles when they are due, and calls the engine's watchers."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from random import Random
 from typing import ClassVar
 
@@ -9,7 +9,7 @@ from allocator.cluster.allocation.answer import Answer
 from allocator.cluster.input.quarantine import describe_error
 from allocator.cluster.state import Cluster
 from allocator.contract import allocator_pb2 as contract
-from allocator.cooperative import InParts
+from allocator.cooperative import Cooperative, InParts
 
 
 class AllocationCycle:
@@ -64,6 +64,7 @@ class AllocationCycle:
             cluster = self._cluster
             cluster.statistics.faults += 1
             cluster.divergence = f"an allocation cycle: {describe_error(error)}"
+            self._allocator.considered = {}
             answer.discard()
 
     def _run(self, answer: Answer) -> InParts[contract.Decisions, None]:
@@ -78,7 +79,8 @@ class AllocationCycle:
                 cluster.ledger.agents, cluster.now_ns
             )
         examined, due = cluster.candidates.take()
-        agents = [cluster.ledger.agents[name] for name in examined]
+        more = (yield from self._consider(examined)) if cluster.candidates.clients else ()
+        agents = [cluster.ledger.agents[name] for name in (*examined, *more)]
         self._random.shuffle(agents)  # so that no agent is always used first
         open_agents = (yield from self._allocator.open_agents(agents)) if agents else []
         if open_agents:
@@ -89,27 +91,41 @@ class AllocationCycle:
                 before()
             offers = yield from self._allocator.run(open_agents, answer)
             cluster.statistics.offers += offers
+            self._allocator.considered = {}
         if due is None and cluster.holds.enabled:
             self._allocator.hold_back()
-        inverse_offers = self._inverse_offers(due)
-        answer.last.inverse_offers.extend(inverse_offers)
-        statistics = cluster.statistics
-        statistics.runs += 1
-        statistics.candidates += len(agents)
-        statistics.inverse_offers += sum(len(message.inverse_offers) for message in inverse_offers)
+        self._make_inverse_offers(due, answer)
+        cluster.statistics.runs += 1
+        cluster.statistics.candidates += len(agents)
         for after in self._after if open_agents else ():
             after(answer.parts)
 
-    def _inverse_offers(self, due: list[str] | None) -> list[contract.InverseOffers]:
-        """Return inverse offers for agents with scheduled maintenance (Mesos semantics, §3.9).
+    def _consider(self, examined: list[str]) -> Cooperative[Iterable[str]]:
+        """Return other agents, by ID, that the cycle examines for some clients only.
+
+        Args:
+            examined: IDs of the agents that the cycle examines for all clients.
+        """
+        candidates = self._cluster.candidates
+        clients, candidates.clients = candidates.clients, {}
+        considered = yield from self._allocator.agents_for(clients, examined)
+        self._allocator.considered = considered
+        return considered
+
+    def _make_inverse_offers(self, due: list[str] | None, answer: Answer) -> None:
+        """Make inverse offers for agents with scheduled maintenance (Mesos semantics, §3.9).
 
         Args:
             due: The agents to consider; None: all agents.
+            answer: Receives the inverse offers.
         """
         cluster = self._cluster
+        agents = cluster.maintenance.agents()
+        if not agents:
+            return
         messages: dict[str, contract.InverseOffers] = {}
         considered = None if due is None else set(due)
-        for agent in cluster.maintenance.agents():
+        for agent in agents:
             if considered is not None and agent not in considered:
                 continue
             for holder in cluster.ledger.agents[agent].holders():
@@ -124,4 +140,5 @@ class AllocationCycle:
                         holder, contract.InverseOffers(framework_id=holder)
                     )
                     offers.inverse_offers.add(agent_id=agent, unavailability=unavailability)
-        return list(messages.values())
+                    cluster.statistics.inverse_offers += 1
+        answer.last.inverse_offers.extend(messages.values())

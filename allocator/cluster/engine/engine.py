@@ -559,6 +559,7 @@ def _empty_cluster(
         ),
         whole_from=settings.whole_from,
         skips_refusing_clients=settings.skips_refusing_clients,
+        examines_for_clients=settings.examines_for_clients,
         holds=BackfillHolds(
             settings.hold_for,
             round(settings.longest_hold * _NANOSECONDS),

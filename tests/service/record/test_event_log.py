@@ -135,6 +135,7 @@ def test_every_setting_is_decoded_as_encoded() -> None:
         frameworks_keep_places=True,
         keeps_weighted_users=True,
         skips_refusing_clients=True,
+        examines_for_clients=True,
         limits=Limits(filters=3),
         forget_after=60.0,
     )
