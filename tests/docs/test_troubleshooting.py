@@ -39,6 +39,8 @@ ANSWERS = {
     "gets no more offers": wording,
     "is served first": wording,
     "has a task that is larger than other users' tasks": wording,
+    "Longshare does not preempt": explain,
+    "its offer filters would keep": wording,
     "It has not answered offers of": explain,
     "in offers that it has not answered": explain,
     "compare offers and tasks in the master's /state": wording,

@@ -328,12 +328,12 @@ class _Question:
                     f"While its allocation does not change, its commitment stays above {level}."
                 )
         if reply.HasField("wait"):
-            words.extend(self._words_of_wait(reply, within))
+            words.extend(self._words_of_wait(reply, within, wants=wants))
         if reply.HasField("cost"):
             words.extend(_words_of_cost(request, reply.cost, within))
         return words
 
-    def _words_of_wait(self, reply: admin.ForecastReply, within: str) -> list[str]:
+    def _words_of_wait(self, reply: admin.ForecastReply, within: str, *, wants: bool) -> list[str]:
         wait = reply.wait
         users = counted(wait.ahead, "user") if wait.ahead else "No user"
         words = [f"{users} {'are' if wait.ahead > 1 else 'is'} ahead of it now."]
@@ -352,7 +352,7 @@ class _Question:
                 words.append(f"Its turn for {task} comes in {duration(wait.first_after)}.")
             else:
                 words.append(f"It is first in order for {task}, too.")
-        if wait.room or self._newcomer:
+        if wait.room or not wants:
             words.append(
                 f"The resources that are free now could hold {counted(wait.room, 'such task')}."
             )
