@@ -349,7 +349,12 @@ def _words_of_holders(
     }
     total = sum(amounts.values())
     largest = sorted(amounts, key=lambda user: (-amounts[user], user))[:_MOST_HOLDERS]
-    parts = [f"{called(user)} {_amount(amounts[user])}" for user in largest]
+    idle = {share.user for share in top_level if not share.standing.active}
+    parts = [
+        f"{called(user)} {_amount(amounts[user])}"
+        f"{f' ({vocabulary.wants_nothing})' if user in idle else ''}"
+        for user in largest
+    ]
     if others := len(amounts) - len(largest):
         rest = total - sum(amounts[user] for user in largest)
         parts.append(f"{counted(others, 'other user')} {_amount(rest)}")
