@@ -76,6 +76,24 @@ def test_a_new_subscription_changes_the_constraint() -> None:
     assert back.agent == "s3"
 
 
+def test_a_misspelt_attribute_is_reported_with_a_similar_attribute_of_an_agent() -> None:
+    master = MasterSide()
+    add(master, "f1", "a", attributes="dsik:ssd;zone:eu")
+    added = agent_call("s1", "cpus:4")
+    described = mesos.SlaveInfo.FromString(added.info)
+    for name, value in (("disk", "ssd"), ("rack", "x" * 10_000)):
+        text = mesos.Value.Text(value=value)
+        described.attributes.add(name=name, type=mesos.Value.TEXT, text=text)
+    added.info = described.SerializeToString()
+    master.send(added)
+    words = run_to_completion(master.engine.wording.about_clients("a"))
+    hints = [sentence for sentence in words if "attribute " in sentence]
+    assert hints == ["No agent has the attribute dsik:ssd; did you mean disk:ssd?"]
+    update(master, "f1", "a", attributes="disk:ssd")
+    words = run_to_completion(master.engine.wording.about_clients("a"))
+    assert "did you mean" not in " ".join(words)
+
+
 def test_an_agent_that_changes_its_attributes_meets_other_constraints() -> None:
     master = MasterSide("tsf")
     add(master, "f1", "a", attributes="rack:1", demand="cpus:1")

@@ -134,6 +134,14 @@ class Host:
         numbers = [_number(address) for address in addresses if address is not None]
         return cls(hostname.lower(), tuple(numbers), attributes)
 
+    def attribute_texts(self) -> list[str]:
+        """Return the attributes with a text value, each as NAME:VALUE."""
+        return [
+            f"{readable(attribute.name)}:{readable(attribute.text.value)}"
+            for attribute in self.attributes
+            if attribute.type == mesos.Value.TEXT
+        ]
+
     def has(self, required: _Required) -> bool:
         """Return whether the attributes of a name have, or contain, all required values."""
         values = self.values_of(required.name)

@@ -252,6 +252,12 @@ class Placements:
         match = self._by_framework.get(framework)
         return len(self._hosts) if match is None else len(match.agents)
 
+    def required_attributes(self, framework: str) -> list[str]:
+        """Return the attributes that a framework's constraint requires, each as NAME:VALUE."""
+        match = self._by_framework.get(framework)
+        constraints = () if match is None else match.key
+        return [f"{name}:{value}" for each in constraints for name, value in each.attributes]
+
     def describe(self, framework: str) -> str:
         """Return a description of a framework's constraint; empty without a constraint."""
         match = self._by_framework.get(framework)

@@ -9,7 +9,7 @@ from typing_extensions import override
 from allocator.cluster.agents.agent import Agent
 from allocator.cluster.backfill.holds import BackfillHold
 from allocator.cluster.engine.wording import MesosWording
-from allocator.cluster.frameworks.demands import MOST_DESCRIBED
+from allocator.cluster.frameworks.demands import MOST_DESCRIBED, similar
 from allocator.cluster.frameworks.framework import Client, Framework
 from allocator.cluster.input.quarantine import Kind, RejectedInput, Sender
 from allocator.cluster.quota import Quota
@@ -25,6 +25,8 @@ from allocator.formatting import shortened
 from allocator.users.adapter import ClusterCounts, MachineSummary, SchedulerAdapter
 
 _NANOSECONDS = 1_000_000_000
+_AGENTS_A_STEP = 200
+"""Agents examined in one step."""
 
 _STATES: dict[Withheld, str] = {
     "agent_set_aside": "set aside",
@@ -296,6 +298,29 @@ class View(SchedulerAdapter):
                 fits.append(self._fit(framework))
             yield
         return sorted(fits, key=lambda fit: not self._is_active(fit.framework))
+
+    def similar_attributes(self, framework: str) -> Cooperative[list[str]]:
+        """Return a sentence for each required attribute that no agent has, but a similar one.
+
+        Generator for cooperative steps. Costs O(agents).
+
+        Args:
+            framework: ID of a framework.
+        """
+        placements = self._cluster.ledger.placements
+        required = placements.required_attributes(framework)[:MOST_DESCRIBED]
+        known = set[str]()
+        for number, agent in enumerate(list(self._cluster.ledger.agents) if required else []):
+            host = placements.host(agent)
+            known.update(() if host is None else host.attribute_texts())
+            if number % _AGENTS_A_STEP == 0:
+                yield
+        meant = ((pair, similar(pair, known)) for pair in required if pair not in known)
+        return [
+            f"No agent has the attribute {pair}; did you mean {close}?"
+            for pair, close in meant
+            if close
+        ]
 
     @override
     def clients(self, user: str | None = None) -> list[Client]:

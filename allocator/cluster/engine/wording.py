@@ -159,13 +159,16 @@ class MesosWording(Wording):
     @override
     def about_clients(self, user: str) -> Cooperative[list[str]]:
         view = self._view
-        words = []
+        words, hinted = list[str](), False
         fits = yield from view.task_fits(user.removesuffix("/."))
         for fit in fits:
             name = f"Its framework {view.framework_name(fit.framework)} ({fit.framework})"
             if fit.misfit:
                 end = "" if fit.misfit.endswith("?") else "."
                 words.append(f"{name} cannot get offers: {fit.misfit}{end}")
+                if fit.constraint and not fit.agents and not hinted:
+                    hinted = True  # for one framework, because each hint costs O(agents)
+                    words.extend((yield from view.similar_attributes(fit.framework)))
             if fit.slip:
                 end = "" if fit.slip.endswith("?") else "."
                 words.append(f"{name} has a label that the service ignores: {fit.slip}{end}")
@@ -380,7 +383,7 @@ def _role(role: str) -> str:
 
 
 def _ahead(explanation: admin.Explanation, why: Explanation) -> str:
-    """Return a clause that names the user that gets offers before this user, and for how long.
+    """Return a clause that names a user that gets offers before this user, and for how long.
 
     The clause is empty if no such user is known, or if the client does not wait for its turn.
 
@@ -397,4 +400,6 @@ def _ahead(explanation: admin.Explanation, why: Explanation) -> str:
         (passing.after for passing in explanation.passings if passing.passed == ahead), None
     )
     how_long = "" if until is None else f", for {duration(until)} if nothing changes"
-    return f"; {called(ahead)} is served first{how_long}"
+    others = explanation.users_ahead - 1
+    also = f"; {counted(others, 'other user')} {'is' if others == 1 else 'are'} also ahead of it"
+    return f"; {called(ahead)} is served first{how_long}{also if others > 0 else ''}"
