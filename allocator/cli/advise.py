@@ -1,8 +1,9 @@
 """`longshare advise`: finds the half-life of SDRF that serves a workload best."""
 
 import json
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -12,17 +13,17 @@ from allocator.cli.parameters import by_user
 from allocator.cli.simulate import capacity_of, compiled
 
 if TYPE_CHECKING:
-    from allocator.simulation.advice import Advice, Trial
+    from allocator.simulation.advice import Advice, Simulate
     from allocator.simulation.outcome import Outcome
     from allocator.simulation.setting import Setting
     from allocator.simulation.studies.comparisons import RecordCheck
     from allocator.simulation.trace import Trace
 
 _TRIALS = (12, 6)
-_NARROW = 2.0
-"""Ratio of the longest to the shortest nearly best half-life, below which the peak is narrow."""
 _FLAT = 4.0
 """Ratio of the longest to the shortest nearly best half-life, from which an optimum is called flat.
+
+Below it, the peak is narrow.
 """
 
 
@@ -43,8 +44,8 @@ def advise(
     length. Half-lives around the best one are denser. The criterion is the mean of users' mean
     waits; see docs/how-to/choose-a-half-life.md.
 
-    Without --blocking, the best half-life is also simulated with skip. If the trace has recorded
-    waits, they are compared with those under DRF, as a check of the model.
+    Without --blocking, the command searches with head-of-line, and again with skip. If the trace
+    has recorded waits, they are compared with those under DRF, as a check of the model.
 
     Exit codes: 0, done; 1, no half-life can change anything; 2, the trace or the setting cannot be
     used.
@@ -53,7 +54,7 @@ def advise(
     """
     from allocator import provenance
     from allocator.cli.progress import bar
-    from allocator.cli.simulated import show_records
+    from allocator.cli.simulated import print_never_started, show_records
     from allocator.simulation import advice, fastest, store
     from allocator.simulation.setting import Setting
     from allocator.simulation.studies.comparisons import check_record
@@ -79,30 +80,9 @@ def advise(
         )
         setting.check(content)
         compiled()
-        coarse, fine = _TRIALS
-        completed = 0
-        with bar("simulating", 1 + coarse + fine, "runs") as report:
-
-            def on_trial() -> None:
-                nonlocal completed
-                completed += 1
-                report(completed)
-
-            result = advice.advise(
-                content,
-                setting,
-                simulate,
-                coarse=coarse,
-                fine=fine,
-                on_trial=on_trial,
-            )
-            skipping = (
-                None
-                if blocking
-                else advice.trial(
-                    content, replace(setting, blocking="skip"), simulate, result.best.half_life_s
-                )
-            )
+        settings = [setting] if blocking else [setting, replace(setting, blocking="skip")]
+        with bar("simulating", len(settings) * (1 + sum(_TRIALS)), "runs") as report:
+            result, skipping = _searched(content, settings, simulate, report)
     except advice.AdviceError as error:
         fail(1, str(error))
     except (OSError, ValueError) as error:
@@ -113,56 +93,101 @@ def advise(
             "trace": str(trace),
             "seed": seed,
             "setting": asdict(setting) | {"load": load},
-            "helps": result.helps,
-            "decided": result.decided,
-            **asdict(result),
-            "skip": None if skipping is None else asdict(skipping),
+            **_as_json(result),
+            "skip": None if skipping is None else _as_json(skipping),
             "record": {
                 rule: None if check is None else asdict(check) for rule, check in records.items()
             },
         }
         typer.echo(json.dumps(answer, indent=2))
     else:
-        _show(result)
+        print_never_started(result.never_started)
+        _show(result, setting.blocking)
         if skipping is not None:
-            _show_skipping(result.best, skipping)
+            _show(skipping, "skip")
+            _show_both(result, skipping)
+        elif not blocking:
+            typer.echo("With --blocking skip, no half-life changes any user's mean wait.")
         show_records({rule: {"drf": check} for rule, check in records.items()})
 
 
-def _show_skipping(best: "Trial", skipping: "Trial") -> None:
-    """Print what the best half-life does under the rule skip, and which rule to report.
+def _searched(
+    trace: "Trace",
+    settings: "Sequence[Setting]",
+    simulate: "Simulate",
+    report: Callable[[int], None],
+) -> "tuple[Advice, Advice | None]":
+    """Return the advice with one setting, and with a second setting if any.
+
+    The second advice is also None if no half-life changes a wait with this setting.
 
     Args:
-        best: The best trial under head-of-line.
-        skipping: The trial with the same half-life under skip.
+        trace: The workload.
+        settings: One or two settings, with DRF as the policy.
+        simulate: The simulator to use.
+        report: Callback for progress, which receives the number of simulations.
+
+    Raises:
+        AdviceError: With the first setting, no half-life changes a wait.
+    """
+    from allocator.simulation import advice
+
+    completed = 0
+
+    def on_trial() -> None:
+        nonlocal completed
+        completed += 1
+        report(completed)
+
+    def search(setting: "Setting") -> "Advice":
+        coarse, fine = _TRIALS
+        return advice.advise(trace, setting, simulate, coarse=coarse, fine=fine, on_trial=on_trial)
+
+    first, *others = settings
+    result = search(first)
+    try:
+        return result, search(others[0]) if others else None
+    except advice.AdviceError:
+        return result, None
+
+
+def _as_json(result: "Advice") -> "dict[str, Any]":
+    return {"helps": result.helps, "decided": result.decided, **asdict(result)}
+
+
+def _show_both(result: "Advice", skipping: "Advice") -> None:
+    """Print which rule to report, and which half-lives are nearly best under both rules.
+
+    Args:
+        result: The advice under head-of-line.
+        skipping: The advice under skip.
     """
     from allocator.cli.simulated import RULES
     from allocator.cli.tables import console
 
     out = console()
-    out.print(
-        "These figures are with --blocking head-of-line. With --blocking skip, and the same "
-        f"half-life, users wait less by {skipping.reduction:+.1%} (90 % interval "
-        f"{skipping.low:+.1%} to {skipping.high:+.1%}).",
-        highlight=False,
-    )
-    if _verdict(best) != _verdict(skipping):
+    out.print(f"\n{RULES}", highlight=False)
+    low = max(result.flat_from_s, skipping.flat_from_s)
+    high = min(result.flat_to_s, skipping.flat_to_s)
+    if result.helps and skipping.helps:
         out.print(
-            f"So the rules disagree. {RULES}",
+            f"Under both rules, half-lives from {_setting(low)} to {_setting(high)} are nearly as "
+            "good as the best."
+            if low <= high
+            else "No half-life is nearly as good as the best under both rules.",
             highlight=False,
         )
-    out.print("To find the best half-life with skip, add --blocking skip.", highlight=False)
 
 
-def _verdict(trial: "Trial") -> int:
-    """Return 1 if users certainly wait less than under DRF, -1 if longer, and 0 if undecided."""
-    return int(trial.low > 0.0) - int(trial.high < 0.0)
+def _show(result: "Advice", rule: str) -> None:
+    """Print a table of half-lives, and the advice.
 
-
-def _show(result: "Advice") -> None:
+    Args:
+        result: The advice.
+        rule: The rule for tasks that do not fit.
+    """
     from rich.table import Table
 
-    from allocator.cli.simulated import print_never_started
     from allocator.cli.tables import console
     from allocator.formatting import duration
 
@@ -182,12 +207,14 @@ def _show(result: "Advice") -> None:
             str(trial.waits_longer),
             style=mark,
         )
+    out.print(
+        f"\nWith --blocking {rule}, the mean of users' mean waits is {duration(result.drf_wait_s)} "
+        "under DRF, and under SDRF:",
+        highlight=False,
+    )
     out.print(table)
-    out.print(f"Under DRF, the mean of users' mean waits is {duration(result.drf_wait_s)}.")
-    print_never_started(result.never_started)
     best = result.best
     half_life = f'half_life = "{_setting(best.half_life_s)}"'
-    light = None if best.light_low is None else f"{best.light_low:+.1%} to {best.light_high:+.1%}"
     heading = "Best" if result.decided else "Shortest mean wait"
     out.print(
         f"{heading}: {half_life} (δ of the SDRF paper: 1 − {1 - best.delta:.2g} per second): "
@@ -195,10 +222,9 @@ def _show(result: "Advice") -> None:
         "DRF.",
         highlight=False,
     )
-    and_light = "" if light is None else f", and light users by {light}"
     out.print(
-        f"Uncertainty: users wait less by {best.low:+.1%} to {best.high:+.1%}{and_light} (90 % "
-        "intervals, from random draws of these users).",
+        f"Uncertainty: 90 % interval of less by: {_interval(best.low, best.high)}; of light: "
+        f"{_interval(best.light_low, best.light_high)}.",
         highlight=False,
     )
     if not result.decided:
@@ -209,7 +235,7 @@ def _show(result: "Advice") -> None:
             else "No half-life is better than DRF here: choose the policy drf.",
             highlight=False,
         )
-        _advise_for_light_users(best)
+        _advise_for_light_users(result)
         if result.helps:
             out.print(f"If you run sdrf already: {_choice(result)}", highlight=False)
             _warn_of_chance(result)
@@ -228,7 +254,7 @@ def _warn_of_chance(result: "Advice") -> None:
     """Warn of chance if only half-lives close to the best one are nearly as good."""
     from allocator.cli.tables import console
 
-    if result.interior and result.flat_to_s < _NARROW * result.flat_from_s:
+    if result.interior and result.flat_to_s < _FLAT * result.flat_from_s:
         console().print(
             "Only half-lives close to the best are nearly as good, perhaps by chance in the order "
             "of starts. Before you choose one, compare it by period with a longer and a shorter "
@@ -237,11 +263,20 @@ def _warn_of_chance(result: "Advice") -> None:
         )
 
 
-def _advise_for_light_users(best: "Trial") -> None:
-    """Recommend the best half-life for light users, if their whole interval is above 0."""
+def _interval(low: float | None, high: float | None) -> str:
+    """Return an interval over users in percent, or say that there is none."""
+    from allocator.simulation.studies.comparisons import LEAST_USERS
+
+    if low is None or high is None:
+        return f"unknown, with fewer than {LEAST_USERS} users"
+    return f"{low:+.1%} to {high:+.1%}"
+
+
+def _advise_for_light_users(result: "Advice") -> None:
+    """Recommend the best half-life for light users, if it certainly helps these users."""
     from allocator.cli.tables import console
 
-    if best.light_low is not None and best.light_low > 0.0:
+    if result.serves_light:
         console().print(
             "If light users matter most, choose the policy sdrf with this half-life: it helps "
             "these users.",

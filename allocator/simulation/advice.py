@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from allocator.simulation.outcome import Outcome
 from allocator.simulation.setting import Setting
 from allocator.simulation.studies.comparisons import reduction_interval
-from allocator.simulation.studies.estimates import resampled_ends
 from allocator.simulation.summary import UserSummary, users_of
 from allocator.simulation.trace import MICROSECONDS, Trace
 
@@ -24,9 +23,6 @@ With a longer half-life, commitments hardly decay during the trace.
 FLAT = 0.9
 """A half-life is nearly best if it has this fraction of the best reduction, and if the best wait is
 at least this fraction of its wait."""
-_DRAWS = 1000
-"""Number of bootstrap samples of users."""
-_SEED = 1
 _GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
 
 Simulate = Callable[[Trace, Setting], Outcome]
@@ -49,11 +45,11 @@ class Trial:
         heavy: The same reduction for the half of the users with the highest usage.
         waits_less: Number of users with a shorter mean wait than under DRF.
         waits_longer: Number of users with a longer mean wait than under DRF.
-        low: The reduction's 5th percentile over bootstrap samples of the users.
-        high: The reduction's 95th percentile over bootstrap samples of the users.
-        better: Percentage of bootstrap samples of the users in which SDRF waits are shorter.
-        light_low: 90 % interval of `light`, lower end; None for fewer than two such users.
-        light_high: 90 % interval of `light`, upper end; None for fewer than two such users.
+        low: 90 % interval of the reduction from 1,000 draws of the users, lower end; None for
+            fewer than five users.
+        high: Upper end of this interval.
+        light_low: 90 % interval of `light`, lower end; None for fewer than five such users.
+        light_high: Upper end of this interval.
     """
 
     half_life_s: float
@@ -64,9 +60,8 @@ class Trial:
     heavy: float
     waits_less: int
     waits_longer: int
-    low: float
-    high: float
-    better: float
+    low: float | None
+    high: float | None
     light_low: float | None = None
     light_high: float | None = None
 
@@ -98,8 +93,26 @@ class Advice:
 
     @property
     def decided(self) -> bool:
-        """True if at least 95 % of the draws of users wait less under the best half-life."""
-        return self.best.low > 0.0
+        """True if the interval of the best half-life's reduction is above 0."""
+        return self.best.low is not None and self.best.low > 0.0
+
+    @property
+    def serves_light(self) -> bool:
+        """True if light users certainly wait less, and also under the next half-lives.
+
+        Under these, just outside of the nearly best half-lives, the mean wait of light users must
+        be shorter than under DRF. Otherwise, the reduction is perhaps chance.
+        """
+        if self.best.light_low is None or self.best.light_low <= 0.0:
+            return False
+        first = next(
+            number
+            for number, trial in enumerate(self.trials)
+            if trial.half_life_s >= self.flat_from_s
+        )
+        beyond = [trial for trial in self.trials if trial.half_life_s > self.flat_to_s]
+        around = self.trials[max(first - 1, 0) : len(self.trials) - len(beyond) + 1]
+        return all(trial.light > 0.0 for trial in around)
 
     @property
     def helps(self) -> bool:
@@ -135,7 +148,7 @@ def advise(  # noqa: PLR0913 - options of the search
             + `fine` times.
 
     Raises:
-        AdviceError: No user waits under DRF, so no half-life can shorten waits.
+        AdviceError: No user waits under DRF, or no half-life changes a wait.
         ValueError: No task fits on any machine.
     """
     length = int((trace.submitted + trace.runtime).max() - trace.submitted[0]) if len(trace) else 0
@@ -165,21 +178,13 @@ def advise(  # noqa: PLR0913 - options of the search
     flat = all(_is_nearly(best_trial, trials[math.exp(end)]) for end in ends)
     if best_trial.reduction <= 0.0 or not flat:
         _narrow(mean_wait, *ends, fine)
+    if not any(trial.waits_less or trial.waits_longer for trial in trials.values()):
+        raise AdviceError(
+            "no half-life changes any user's mean wait, so choose the policy drf; a smaller "
+            "capacity would make users wait more"
+        )
     ordered = sorted(trials.values(), key=lambda trial: trial.half_life_s)
     return _advice(wait, ordered, outcome.never_started)
-
-
-def trial(trace: Trace, drf: Setting, simulate: Simulate, half_life: float) -> Trial:
-    """Simulate DRF, and SDRF with one half-life, and return the comparison.
-
-    Args:
-        trace: The workload.
-        drf: The simulation options, with DRF as the policy.
-        simulate: The simulator to use.
-        half_life: The half-life in seconds.
-    """
-    before = users_of(simulate(trace, drf))
-    return _trial(half_life, before, users_of(simulate(trace, _with_memory(drf, half_life))))
 
 
 def _narrow(mean_wait: Callable[[float], float], low: float, high: float, steps: int) -> None:
@@ -213,8 +218,8 @@ def _trial(half_life: float, before: UserSummary, after: UserSummary) -> Trial:
     light = np.zeros(len(before.usage), np.bool_)
     light[np.argsort(before.usage, kind="stable")[: len(light) // 2]] = True
     wait = _mean(after.mean_wait_s)
-    low, high = reduction_interval([(before.mean_wait_s[light], after.mean_wait_s[light])])
-    known = math.isfinite(low)
+    low, high = _interval(before.mean_wait_s, after.mean_wait_s)
+    light_low, light_high = _interval(before.mean_wait_s[light], after.mean_wait_s[light])
     return Trial(
         half_life_s=half_life,
         delta=math.exp(-math.log(2.0) / half_life),
@@ -224,42 +229,19 @@ def _trial(half_life: float, before: UserSummary, after: UserSummary) -> Trial:
         heavy=_reduction(before.mean_wait_s[~light], after.mean_wait_s[~light]),
         waits_less=int((after.mean_wait_s < before.mean_wait_s).sum()),
         waits_longer=int((after.mean_wait_s > before.mean_wait_s).sum()),
-        **_resampled(before.mean_wait_s, after.mean_wait_s),
-        light_low=low if known else None,
-        light_high=high if known else None,
+        low=low,
+        high=high,
+        light_low=light_low,
+        light_high=light_high,
     )
 
 
-def _resampled(before: NDArray[np.float64], after: NDArray[np.float64]) -> dict[str, float]:
-    """Return the fields `low`, `high` and `better` of a trial: how certain its reduction is.
-
-    The reduction is computed again for samples of users, drawn with replacement (bootstrap). Every
-    trial uses the same random numbers. A trace with few users, or a trace dominated by a single
-    user, gives a wide interval.
-
-    Args:
-        before: Each user's mean wait under DRF, in seconds.
-        after: Each user's mean wait under SDRF, in seconds.
-    """
-    known = ~np.isnan(before) & ~np.isnan(after)
-    users = int(known.sum())
-    if not users:
-        return {"low": 0.0, "high": 0.0, "better": 0.0}
-    random = np.random.default_rng(_SEED)
-    reductions = np.empty(_DRAWS)
-    for draw in range(_DRAWS):
-        drawn = random.integers(0, users, users)
-        waited = before[known][drawn].mean()
-        reductions[draw] = 1.0 - after[known][drawn].mean() / waited if waited > 0.0 else 0.0
-    if users == 1:  # a single user gives no variation
-        reduction = float(reductions[0])
-        return {"low": min(reduction, 0.0), "high": max(reduction, 0.0), "better": 0.0}
-    low, high = resampled_ends(reductions, users)
-    return {
-        "low": low,
-        "high": high,
-        "better": float(100.0 * (reductions > 0.0).mean()),
-    }
+def _interval(
+    before: NDArray[np.float64], after: NDArray[np.float64]
+) -> tuple[float | None, float | None]:
+    """Return the ends of `reduction_interval`; None for too few users."""
+    low, high = reduction_interval([(before, after)])
+    return (low, high) if math.isfinite(low) else (None, None)
 
 
 def _advice(wait: float, trials: list[Trial], never_started: int) -> Advice:
