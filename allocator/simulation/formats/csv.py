@@ -210,13 +210,21 @@ def convert_authors(path: Path) -> Conversion:
 
 def _header(path: Path) -> tuple[str, ...]:
     names = header(path)
-    absent = [name for name in (*_times(names), "user") if name not in names]
+    times = _times(names)
+    if _renamed(names) and not {"submitted_s", "runtime_s"} & set(names):
+        times = ("submitted", "started", "ended")
+    absent = [name for name in (*times, "user") if name not in names]
     if absent:
+        renamed = _renamed(names)
+        dates = (
+            f"rename their columns: {renamed}"
+            if renamed
+            else "name their columns submitted, started and ended"
+        )
         raise TraceError(
             f"{path} has no column {', '.join(absent)} in its first line; the line has "
             f"{', '.join(name for name in names if name) or 'no names'}. If your times are dates, "
-            f"name their columns submitted, started and ended{_renamed(names)}; or submitted and "
-            f"runtime_s, a duration in seconds"
+            f"{dates}; or submitted and runtime_s, a duration in seconds"
         )
     if len(set(names)) < len(names) or "" in names:
         raise TraceError(f"{path} has columns without a name or of the same name in its first line")
@@ -224,14 +232,14 @@ def _header(path: Path) -> tuple[str, ...]:
 
 
 def _renamed(names: tuple[str, ...]) -> str:
-    """Return in parentheses which columns to rename; empty if no name looks like a time."""
+    """Return which columns to rename; empty if no name looks like a time."""
     pairs = [
         f"{name} becomes {wanted}"
         for stem, wanted in (("submit", "submitted"), ("start", "started"), ("end", "ended"))
         for name in names
         if wanted not in names and name.lower().startswith(stem) and not name.endswith("_s")
     ]
-    return f" ({', '.join(pairs)})" if pairs else ""
+    return ", ".join(pairs)
 
 
 def _times(names: tuple[str, ...]) -> tuple[str, ...]:
@@ -330,7 +338,7 @@ def _named(
     others = [name for name in names if name not in (*_GIVEN, *times)]
     for name in resources:
         if name not in others:
-            raise TraceError(unknown("column of a resource", name, others))
+            raise TraceError(f"--resources: {unknown('column of a resource', name, others)}")
     return tuple(name for name in others if name in resources)
 
 
