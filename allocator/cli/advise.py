@@ -41,8 +41,7 @@ def advise(
     """Find the half-life of SDRF under which users of a trace wait least, and its uncertainty.
 
     The command simulates DRF, and SDRF with half-lives from a minute to four times the trace's
-    length. Half-lives around the best one are denser. The criterion is the mean of users' mean
-    waits; see docs/how-to/choose-a-half-life.md.
+    length. The criterion is the mean of users' mean waits; see docs/how-to/choose-a-half-life.md.
 
     Without --blocking, the command searches with head-of-line, and again with skip. If the trace
     has recorded waits, they are compared with those under DRF, as a check of the model.

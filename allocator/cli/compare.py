@@ -138,8 +138,7 @@ def compare(
     The table counts the users that wait less or longer; --by-user names them. The mean of users'
     completion ratios is the column completed.
 
-    Without --blocking, the table of intervals has the results with skip, too. If the trace has
-    recorded waits, they are compared with the simulated waits, as a check of the model.
+    Without --blocking, the table of intervals has the results with skip, too.
 
     Exit codes: 0, done; 2, the trace, a policy or the setting cannot be used.
 

@@ -166,7 +166,7 @@ def test_jobs_without_a_number_are_names_and_get_numbers(tmp_path: Path) -> None
         ("submitted,started,user,cpus", "has no column ended in its first line"),
         (
             "user,start,cpus",
-            "no column submitted, started, ended in .* rename their columns: start becomes started; or",
+            "no column submitted, started, ended in .* their columns: start becomes started; or",
         ),
         ("submitted_s,runtime_s,user,job", "has no column of a resource"),
         ("submitted_s,runtime_s,user,end", "not an amount by its name: end"),
