@@ -54,7 +54,7 @@ def running(agent: str, total: str, used: dict[str, list[bytes]]) -> contract.Ad
     return call
 
 
-def holding(total: str, cpus: dict[str, int], **rules: float) -> MasterSide:
+def holding(total: str, cpus: dict[str, int], **rules: object) -> MasterSide:
     """Return a cluster of undeclared users that count by their use, on one agent.
 
     Args:
