@@ -551,7 +551,7 @@ class UserTree(Generic[Client]):
             yield
             current = _current(remembered, *present.get(name, ({}, 0.0)), elapsed, tau)
             accumulated[name] = current.accumulated
-            if name.endswith("/.") and name not in self._known:
+            if self._settings.tree and name.endswith("/.") and name not in self._known:
                 leaves[name] = current
             elif name in self._known or self._must_know(name, current):
                 self.get(name)

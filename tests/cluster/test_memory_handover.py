@@ -127,6 +127,24 @@ def test_commitments_under_a_policy_without_memory_decay_on_every_level() -> Non
     assert standing.commitments["cpus"] == pytest.approx(0.25 / 8)
 
 
+@pytest.mark.parametrize("user_key", ["framework_name", "principal"])
+def test_a_user_whose_name_ends_like_a_virtual_leaf_keeps_its_commitment(user_key: str) -> None:
+    stored = {"x": RememberedUser({"cpus": 0.25}), "x/.": RememberedUser({"cpus": 0.5})}
+    master = made(Memory(NOW, stored, 1e9), user_key=user_key)
+    master.restore(contract.Snapshot(time_ns=START_NS))
+    for name in stored:
+        info = mesos.FrameworkInfo(user="", name=name, principal=name, roles=["a"])
+        info.capabilities.add(type=mesos.FrameworkInfo.Capability.MULTI_ROLE)
+        framework = contract.AddFramework(
+            framework_id=name.encode().hex(), info=info.SerializeToString(), active=True
+        )
+        master.send(framework)
+    for name, remembered in stored.items():
+        standing = master.engine.standing(name)
+        assert standing is not None
+        assert standing.commitments == pytest.approx(remembered.commitments)
+
+
 def test_a_virtual_leaf_inherits_its_commitment_once() -> None:
     memory = Memory(NOW, {"a/.": RememberedUser({"cpus": 0.5}, others=0.5)}, 1e9)
     master = made(memory, forget_after=5.0)
