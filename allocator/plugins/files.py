@@ -13,6 +13,7 @@ from allocator.plugins.adoption import adopt, defined, known, origin_of
 from allocator.plugins.errors import PolicyError
 
 _FOLDER = os.O_PATH | os.O_DIRECTORY
+_WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
 def load(path: Path) -> list[str]:
@@ -73,6 +74,12 @@ def _read_trusted(path: Path) -> bytes:
             if not stat.S_ISREG(status.st_mode):
                 raise PolicyError(f"{path}: not a plain file; name another")
             _require_trusted_owner(path, status)
+            if status.st_nlink > 1 and os.fstat(folder).st_mode & _WRITABLE_BY_OTHERS:
+                raise PolicyError(
+                    f"{path} has another name, too (a hard link), which another user may have "
+                    f"made in {path.parent}; copy the file to a folder that only its owner can "
+                    "write"
+                )
             return file.read()
     finally:
         os.close(folder)
@@ -111,7 +118,7 @@ def _require_trusted_owner(path: Path, status: os.stat_result) -> None:
             f"runs; it must belong to root or to user {os.geteuid()}, who runs the service (chown)"
         )
     is_shared_folder = stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX
-    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not is_shared_folder:
+    if status.st_mode & _WRITABLE_BY_OTHERS and not is_shared_folder:
         raise PolicyError(
             f"users other than its owner can write {path} (mode "
             f"{stat.S_IMODE(status.st_mode):o}), and could change the code that the service runs: "

@@ -139,6 +139,19 @@ class TestTrust:
         folder.chmod(0o1777)  # sticky as /tmp: other users cannot rename our files
         assert plugins.load_trusted(path) == ["norm"]
 
+    def test_a_hard_link_is_refused_in_a_folder_where_another_user_could_make_it(
+        self, tmp_path: Path
+    ) -> None:
+        folder = tmp_path.resolve() / "open"
+        folder.mkdir()
+        path = folder / "policy.py"
+        path.hardlink_to(file(tmp_path.resolve(), NORM))
+        folder.chmod(0o1777)  # sticky as /tmp
+        with pytest.raises(plugins.PolicyError, match="hard link"):
+            plugins.load_trusted(path)
+        folder.chmod(0o755)
+        assert plugins.load_trusted(path) == ["norm"]
+
     def test_a_file_by_a_link_or_a_relative_path_is_refused(self, tmp_path: Path) -> None:
         path = file(tmp_path.resolve(), NORM)
         link = tmp_path.resolve() / "link.py"
