@@ -56,6 +56,25 @@ def decayed(commitment: float, towards: float, elapsed: float, tau: float) -> fl
     return commitment + (towards - commitment) * approached(elapsed, tau)
 
 
+def decay_phase(elapsed: float, tau: float) -> float:
+    """Return −e^(−elapsed/τ), the negative decay factor after some seconds, with τ in seconds."""
+    return -math.exp(-elapsed / tau)
+
+
+def stretch(settled_at: float, base: float, tau: float) -> float:
+    """Return e^((settled_at − base)/τ), which converts the slope of a priority's line.
+
+    A commitment c₀ at `settled_at` decays as c₀·e^(−(t − settled_at)/τ). With the decay factor
+    s = e^(−(t − base)/τ), this is c₀ times the result times s.
+
+    Args:
+        settled_at: Time of the account's last accrual in seconds.
+        base: Time at which phases begin, in seconds.
+        tau: Time constant of commitments in seconds.
+    """
+    return math.exp((settled_at - base) / tau)
+
+
 def approached(elapsed: float, tau: float) -> float:
     """Return 1 − e^(−elapsed/τ), the part of its way to the over-use that a commitment moves.
 

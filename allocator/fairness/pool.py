@@ -9,13 +9,22 @@ from allocator.compilation import mypyc_attr
 from allocator.cooperative import Cooperative, run_to_completion
 from allocator.fairness.account import Account
 from allocator.fairness.bounds import in_range
+from allocator.fairness.commitment import decay_phase, stretch
 from allocator.fairness.live_tree import Crossing
 from allocator.fairness.machines import Machines
 from allocator.fairness.metering import AccountCheckpoint, AccountState, Meter
+from allocator.fairness.policies.fading import DecayPolicy
 from allocator.fairness.policies.policy import KeyPolicy, Policy, local_share
 from allocator.fairness.policies.sdrf import Sdrf
 from allocator.fairness.pool_parameters import PoolParameters
-from allocator.fairness.priorities import NEAR, Rank, forty_bits
+from allocator.fairness.priorities import (
+    NEAR,
+    Envelope,
+    Rank,
+    commitment_envelope,
+    forty_bits,
+    level_key,
+)
 from allocator.fairness.quantities import Quantities
 from allocator.fairness.rank_preview import RankPreview
 from allocator.fairness.ranking import Ranking
@@ -160,6 +169,10 @@ class Pool(Generic[User]):
         self._rounds_keys = isinstance(policy, KeyPolicy) and not exact_ties
         self._forgets_held = exact_ties and policy.has_levels and policy.least > 0.0
         self._has_memory = policy.tau is not None
+        self._sdrf = _sdrf_form(policy)
+        """The form of SDRF, if the policy's priorities are those of SDRF. They are then computed
+        without a call of the policy, which is not compiled."""
+        self._tau = policy.tau or 0.0
         self._rebased_after = policy.rebased_after
         self._base = now
         """The time at which the policy's phases begin, in seconds."""
@@ -192,7 +205,9 @@ class Pool(Generic[User]):
         self._summed_at = -math.inf
         """Time of the sum in seconds; −∞ if the sum is outdated."""
         self._changed: dict[User, Account] = {}
-        """Accounts whose allocation has changed since they were last rated and ranked."""
+        """Accounts whose allocation or demand has changed since they were last ranked."""
+        self._unrated_accounts = set[Account]()
+        """Accounts of `_changed` that have not been rated since this change."""
         self._new_trajectories: set[User] = set()
         """Users whose allocation has changed since the last call of `take_diverted`."""
         self._all_trajectories_new = True
@@ -547,8 +562,7 @@ class Pool(Generic[User]):
         """
         account = self._account(user)
         self.finish_rating()
-        if user in self._changed:
-            self._parameters.rate(account)
+        self._rate_again(account)
         return account.cumulative_at(self._clock.now) / account.weight
 
     def newcomers_use(self) -> float:
@@ -562,7 +576,7 @@ class Pool(Generic[User]):
         if self._summed_at != now:
             self.finish_rating()
             for account in self._changed.values():
-                self._parameters.rate(account)
+                self._rate_again(account)
             self._summed_at, self._summed_use = now, 0.0
             for account in self._accounts.values():  # `sum` rounds otherwise in newer Pythons
                 self._summed_use += account.cumulative_at(now) / account.weight
@@ -625,6 +639,7 @@ class Pool(Generic[User]):
         if self._parameters.counts_by_use:
             self._meter_span(user, account)
             self._changed.pop(user, None)
+            self._unrated_accounts.discard(account)
             self._new_trajectories.discard(user)
         else:
             self._accrue_all()
@@ -708,7 +723,7 @@ class Pool(Generic[User]):
         if self._unranked:
             return
         if self._changed.pop(user, None) is not None:
-            self._parameters.rate(account)
+            self._rate_again(account)
         phase = self._phase()
         self._ranking.advance(phase)
         if active:
@@ -1000,9 +1015,9 @@ class Pool(Generic[User]):
             near: Groups of users. The users of a group have the same priority function and are in
                 order.
         """
-        accounts, now, level = self._accounts, self._clock.now, self.policy.level
+        accounts = self._accounts
         keys = [
-            (*level(accounts[user], now).key, accounts[user].count, user)
+            (*self._level_key(accounts[user]), accounts[user].count, user)
             for part in near
             for user in part
         ]
@@ -1049,8 +1064,7 @@ class Pool(Generic[User]):
         account = self._account(user)
         if self._has_levels:  # these policies rank without the order of other users
             self._rate_if_needed()
-            if user in self._changed:
-                self._parameters.rate(account)
+            self._rate_again(account)
         else:
             self._update_order()
         accrued = account.settled(self._clock.now, self._parameters.tau)
@@ -1064,7 +1078,7 @@ class Pool(Generic[User]):
 
         def rank(allocation: Quantities) -> tuple[Rank, float]:
             accrued.allocation = allocation
-            self._parameters.rate(accrued)
+            self._parameters.rate_allocation(accrued)
             rank_then, tolerance = self.policy.rank(self._attribute(accrued, phase), phase)
             if fixed:  # and rounding must not change the rank task by task
                 rank_then = rank_then[0], priority, remainder, rank_then[3]
@@ -1084,15 +1098,14 @@ class Pool(Generic[User]):
         """
         policy = self.policy
         moves = policy.moves_at_once
-        level = policy.level(accrued, self._clock.now)
-        first, current, growth = level.key
+        first, current, growth = self._level_key(accrued)
         tolerance = 4.0 * NEAR * max(abs(current), 1.0) if moves else 0.0
         kind = self._likeness(accrued)
 
         def rank(allocation: Quantities) -> tuple[Rank, float]:
             accrued.allocation = allocation
-            self._parameters.rate(accrued)
-            first, value, growth = policy.level(accrued, self._clock.now).key
+            self._parameters.rate_allocation(accrued)
+            first, value, growth = self._level_key(accrued)
             return (first, value if moves else current, (), growth), tolerance
 
         now = (first, current, (), growth), tolerance
@@ -1175,8 +1188,7 @@ class Pool(Generic[User]):
         if account.counted_until < self._clock.now:
             self._meter_span(user, account)
         if self._parameters.remembers and account.settled_at < self._clock.now:
-            if user in self._changed:
-                self._parameters.rate(account)
+            self._rate_again(account)
             account.settle(self._clock.now, self._parameters.tau)
 
     def _meter_span(self, user: User, account: Account) -> None:
@@ -1189,8 +1201,7 @@ class Pool(Generic[User]):
         meter, now, at = self._meter, self._clock.now, account.counted_until
         if meter is None or not at < now or self._unrated:
             return
-        if user in self._changed:
-            self._parameters.rate(account)
+        self._rate_again(account)
         account.counted_until = now
         counted = meter.counted
         counted.spans.append(
@@ -1216,6 +1227,7 @@ class Pool(Generic[User]):
         If the pool has a `watch`, which counts operations, the priority is recomputed at once.
         """
         self._changed[user] = account
+        self._unrated_accounts.add(account)
         if self._watch is not None:
             self._update_order()
 
@@ -1233,8 +1245,7 @@ class Pool(Generic[User]):
             return
         if self._must_rate:
             yield from self.rate_in_steps()
-        for account in self._changed.values():
-            self._parameters.rate(account)
+        self._rate_changed_accounts()
         self._changed.clear()
         if (
             self._parameters.remembers
@@ -1255,14 +1266,15 @@ class Pool(Generic[User]):
 
     def _update_order(self) -> None:
         """Move the ranking to now, and rank the users whose allocation has changed."""
-        self._rate_if_needed()
-        self._rank_if_needed()
+        if self._unrated or self._unranked:
+            self._rate_if_needed()
+            self._rank_if_needed()
         ranking, phase = self._ranking, self._phase()
         ranking.advance(phase)
         if self._near_users:
             self._merge_near_users()
         for user, account in self._changed.items():
-            self._parameters.rate(account)
+            self._rate_again(account)
             if account.active:
                 ranking.replace(user, self._attribute(account, phase))
         self._changed.clear()
@@ -1270,8 +1282,17 @@ class Pool(Generic[User]):
     def _rate_changed(self) -> None:
         """Compute shares and over-use of users whose allocation has changed; do not rank them."""
         self._rate_if_needed()
+        self._rate_changed_accounts()
+
+    def _rate_changed_accounts(self) -> None:
         for account in self._changed.values():
-            self._parameters.rate(account)
+            self._rate_again(account)
+
+    def _rate_again(self, account: Account) -> None:
+        """Rate an account, if its allocation or demand has changed since it was last rated."""
+        if account in self._unrated_accounts:
+            self._unrated_accounts.discard(account)
+            self._parameters.rate_allocation(account)
 
     def _rate_if_needed(self) -> None:
         """Compute all users' shares and over-use, if a parameter of the pool has changed."""
@@ -1303,8 +1324,7 @@ class Pool(Generic[User]):
         """Generator form of `_rank_if_needed`."""
         if not self._unranked:
             return
-        for account in self._changed.values():
-            self._parameters.rate(account)
+        self._rate_changed_accounts()
         self._changed.clear()
         phase, accounts = self._phase(), self._accounts
         self._events += self._ranking.events
@@ -1348,6 +1368,8 @@ class Pool(Generic[User]):
 
         Keys of a `KeyPolicy` are rounded, so that rounding errors do not break ties.
         """
+        if self._sdrf and not self._forgets_held:
+            return self._sdrf_priority(account, self._base, phase)
         attribute = self.policy.attribute(account, self._base, phase)
         if self._rounds_keys:  # users with other weights have other rounding errors
             return forty_bits(attribute[0]), attribute[1]
@@ -1357,7 +1379,36 @@ class Pool(Generic[User]):
 
     def _phase(self) -> float:
         """Return the policy's phase (seconds, or −e^(−t/τ)) at the pool's present time."""
+        if self._sdrf:
+            return decay_phase(self._clock.now - self._base, self._tau)
         return self.policy.phase(self._clock.now - self._base)
+
+    def _level_key(self, account: Account) -> tuple[int, float, float]:
+        """Return the key of a user's present `Policy.level`."""
+        now = self._clock.now
+        if self._sdrf:
+            return level_key(self._sdrf_priority(account, now, -1.0))  # the phase at `now` is −1
+        return self.policy.level(account, now).key
+
+    def _sdrf_priority(self, account: Account, base: float, phase: float) -> Envelope:
+        """Return the result of `Sdrf.attribute`."""
+        factor = stretch(account.settled_at, base, self._tau) / account.weight
+        return commitment_envelope(account, factor, -phase, thesis=self._sdrf == "thesis")
+
+
+def _sdrf_form(policy: Policy) -> str:
+    """Return the form of SDRF; empty if the policy computes priorities in another way."""
+    if not isinstance(policy, Sdrf):
+        return ""
+    kind = type(policy)
+    if (
+        kind.attribute is Sdrf.attribute
+        and kind.level is Sdrf.level
+        and kind.phase is DecayPolicy.phase
+        and kind.stretch is DecayPolicy.stretch
+    ):
+        return policy.form
+    return ""
 
 
 def restore_accumulated_use(

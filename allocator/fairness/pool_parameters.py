@@ -200,8 +200,11 @@ class PoolParameters(Generic[User]):
         self, entitlements: Mapping[str, float], shares: Mapping[str, float]
     ) -> float:
         """Return the entitlement to the resource of which a user holds the largest share."""
-        dominant = max(shares, key=shares.__getitem__, default=ANY)
-        if not shares.get(dominant):
+        dominant, largest = "", 0.0
+        for name, share in shares.items():
+            if share > largest:
+                dominant, largest = name, share
+        if not largest:
             dominant = next(iter(self.totals), ANY)
         return entitlements.get(dominant, entitlements[ANY])
 
@@ -210,11 +213,16 @@ class PoolParameters(Generic[User]):
 
         m is the number of resources.
         """
+        if self.counts_by_use:
+            account.entitlements = self.entitlements(account)
+        self.rate_allocation(account)
+
+    def rate_allocation(self, account: Account) -> None:
+        """Rate an account again, of which only the allocation or the demand has changed. O(m)."""
         account.shares = account.allocation.parts_of(self._amounts_that_count())
         if not self.counts_by_use:
             account.entitlement = self.part * account.weight / self.weights
         else:
-            account.entitlements = self.entitlements(account)
             account.entitlement = self._entitlement_to_dominant(
                 account.entitlements, account.shares
             )

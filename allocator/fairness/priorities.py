@@ -70,7 +70,7 @@ _TOLERANCE = 2.0**-40
 """Relative tolerance: far more than the rounding error of equal priorities, times the operands."""
 
 
-@dataclass(slots=True)  # frozen takes three times as long to construct; not mutated
+@dataclass(slots=True, init=False)  # not frozen, and with a compiled constructor: both are slow
 class Envelope:
     """A priority under SDRF: the maximum of straight lines A + M·s.
 
@@ -83,11 +83,14 @@ class Envelope:
     lines: tuple[Segment, ...]
     """At least one line, the highest at s = 0 first. Lines that are never the maximum for s > 0 are
     left out."""
-    count: int = 0
+    count: int
     """Breaks ties: fewer allocations first."""
-    held: float = 0.0
+    held: float
     """Breaks ties before the count, if lines do not depend on the allocation: the smaller
     allocation first."""
+
+    def __init__(self, lines: tuple[Segment, ...], count: int = 0, held: float = 0.0) -> None:
+        self.lines, self.count, self.held = lines, count, held
 
     def constant_if_decayed(self, s: float) -> "Envelope":
         """Return this envelope, or a constant priority if commitments have almost decayed.
@@ -124,6 +127,13 @@ def envelope(lines: list[Segment], s: float, count: int = 0) -> Envelope:
     """
     if lines.count(lines[0]) == len(lines):
         return Envelope((lines[0],), count)
+    if len(lines) == 2:
+        first, second = lines
+        if first[0] < second[0] or (first[0] == second[0] and first[1] < second[1]):
+            first, second = second, first
+        if first[1] >= second[1] or _above(first, second, s):
+            return Envelope((first,), count)
+        return Envelope((first, second), count)
     kept: list[Segment] = []
     for line in sorted(set(lines), reverse=True):
         for upper_line in kept:
@@ -144,7 +154,7 @@ def commitment_envelope(account: Account, stretch: float, s: float, *, thesis: b
         thesis: Whether the priority has the form max (o + c), instead of max o + max c.
     """
     weight, measured, commitments = account.weight, account.measured, account.commitments
-    dominant = 0.0 if thesis else max(measured.values(), default=0.0)
+    dominant = 0.0 if thesis or not measured else max(measured.values())
     lines: list[Segment] = []
     for name, rate in account.overuse.items():
         share = measured[name] if thesis else dominant
@@ -382,6 +392,8 @@ NEAR = 2.0**-39
 size if the size exceeds 1. A step of `Level.key` is half as long."""
 _STEPS = 6144.0
 """Floats near this number are 2^-40 apart."""
+_INTEGERS = 1.5 * 2.0**52
+"""Floats near this number are integers."""
 
 
 class Level(NamedTuple):
@@ -404,14 +416,25 @@ class Level(NamedTuple):
         return self.rank, in_steps(self.value), forty_bits(self.growth)
 
 
+def level_key(priority: Envelope) -> tuple[int, float, float]:
+    """Return the key of the level of an SDRF priority whose present decay factor is 1."""
+    value, growth = _level(priority)
+    return 0, in_steps(value), forty_bits(growth)
+
+
 def level_of(priority: Envelope) -> Level:
     """Return the level of an SDRF priority whose present decay factor is 1."""
+    return Level(0, *_level(priority))
+
+
+def _level(priority: Envelope) -> tuple[float, float]:
+    """Return value and growth of an SDRF priority whose present decay factor is 1."""
     lines = priority.constant_if_decayed(1.0).lines
     if len(lines) == 1:
         ((begin, slope),) = lines
     else:  # of equal lines, the fastest-growing, as in `Envelopes.compare`
         begin, slope = max(lines, key=lambda line: (in_steps(line[0] + line[1]), -line[1]))
-    return Level(0, begin + slope, in_steps(-slope))
+    return begin + slope, in_steps(-slope)
 
 
 def in_steps(value: float) -> float:
@@ -422,7 +445,7 @@ def in_steps(value: float) -> float:
 def forty_bits(value: float) -> float:
     """Round a number to 40 significant bits, so that the bits with rounding errors are dropped."""
     mantissa, exponent = math.frexp(value)
-    return math.ldexp(round(math.ldexp(mantissa, 40)), exponent - 40)
+    return math.ldexp((mantissa * 2.0**40 + _INTEGERS) - _INTEGERS, exponent - 40)
 
 
 @dataclass(slots=True)

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from typing_extensions import override
 
+from allocator.fairness.commitment import decay_phase, stretch
 from allocator.fairness.policies.policy import Policy
 from allocator.fairness.priorities import Envelope, Envelopes, Rank
 from allocator.fairness.ranking import LiveRanking, Ranking, ScanRanking
@@ -48,7 +49,7 @@ class DecayPolicy(Policy):
 
         As functions of this phase, priorities are maxima of straight lines.
         """
-        return -math.exp(-elapsed / self.tau)
+        return decay_phase(elapsed, self.tau)
 
     @override
     def elapsed(self, phase: float) -> float:
@@ -63,13 +64,5 @@ class DecayPolicy(Policy):
         return Envelopes().crossing(a, b, phase)
 
     def stretch(self, settled_at: float, base: float) -> float:
-        """Return e^((settled_at − base)/τ), which converts the slope of a priority's line.
-
-        A commitment c₀ at `settled_at` decays as c₀·e^(−(t − settled_at)/τ). With the decay factor
-        s = e^(−(t − base)/τ), this is c₀ times the result times s.
-
-        Args:
-            settled_at: Time of the account's last accrual in seconds.
-            base: Time at which phases begin, in seconds.
-        """
-        return math.exp((settled_at - base) / self.tau)
+        """Return the factor of the slope of a priority's line (`commitment.stretch`)."""
+        return stretch(settled_at, base, self.tau)
