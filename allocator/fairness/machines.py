@@ -56,7 +56,8 @@ class Machines(Generic[User]):
 
     def put(self, machine: Machine, capacity: Quantities) -> None:
         """Add a machine, or replace the resources of a known machine."""
-        self.discard(machine)
+        if machine in self._machines:
+            self.discard(machine)
         kind = frozenset(capacity.items())
         self._machines[machine] = kind
         self._all.add(kind)

@@ -38,16 +38,16 @@ class Quantities(Mapping[str, int]):
     __slots__ = ("_milli",)
 
     def __init__(self, milli: Mapping[str, int] = _EMPTY) -> None:
-        self._milli = {name: amount for name, amount in milli.items() if amount}
+        self._milli = {n: amount for n, amount in milli.items() if amount} if milli else _EMPTY
 
-    @classmethod
-    def _of(cls, milli: dict[str, int]) -> "Quantities":
+    @staticmethod
+    def _of(milli: dict[str, int]) -> "Quantities":
         """Create quantities from nonzero amounts in thousandths, without copying the dictionary.
 
         The caller must not change the dictionary afterwards.
         """
-        quantities = Quantities.__new__(cls)
-        quantities._milli = milli  # noqa: SLF001 - of a new object
+        quantities = Quantities()  # in compiled code a fifth of the time of `__new__`
+        quantities._milli = milli
         return quantities
 
     @classmethod
