@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from allocator.cluster.frameworks.framework import Client
 from allocator.cluster.reasons import Survey
 from allocator.cluster.settings import EngineSettings
 from allocator.contract import allocator_pb2 as contract
@@ -492,7 +493,9 @@ def test_the_reason_for_other_frameworks_is_that_the_agent_is_held() -> None:
     site.live(2)
     (hold,) = site.engine.holds()
     agent = site.engine._cluster.ledger.agents[hold.agent]
-    site.engine._cluster.ledger.recover(agent, "small", "small", agent.held("small", "small"))
+    site.engine._cluster.ledger.recover(
+        agent, Client("small", "small"), agent.held("small", "small")
+    )
     survey = Survey(site.engine._cluster)
     survey.add_agent(agent)
     (client,) = site.engine._cluster.ledger.clients.of("small")

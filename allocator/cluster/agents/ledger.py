@@ -160,13 +160,13 @@ class Ledger:
         """
         for framework, roles in used.items():
             for role, resources in roles.items():
-                before = agent.held(framework, role)
+                client, before = Client(role, framework), agent.held(framework, role)
                 if framework in self.frameworks:
                     self._set_held(agent, framework, role, before + resources)
                 else:
-                    self._record_allocation(agent, framework, role, before, before + resources)
+                    self._record_allocation(agent, client, before, before + resources)
                 if self.assumed_usage is not None:
-                    self.assumed_usage.used(agent, Client(role, framework))
+                    self.assumed_usage.used(agent, client)
 
     def update_agent(
         self,
@@ -356,7 +356,7 @@ class Ledger:
         """
         held = agent.held(client.framework, client.role)
         allocated = held + resources
-        self._record_allocation(agent, client.framework, client.role, held, allocated)
+        self._record_allocation(agent, client, held, allocated)
         if free is not None:
             agent.set_available(free)
         if not resources.has_shared:
@@ -364,27 +364,21 @@ class Ledger:
         repeats = self.clients.change_volumes(client, (), [*volumes(agent.id, resources)])
         return allocated.scalars - held.scalars, repeats
 
-    def recover(self, agent: Agent, framework: str, role: str, resources: Resources) -> Resources:
-        """Release resources of a framework and role on an agent.
-
-        Args:
-            agent: The agent that has the resources.
-            framework: The framework's ID.
-            role: The role that the resources are allocated to.
-            resources: The resources to release.
+    def recover(self, agent: Agent, client: Client, resources: Resources) -> Resources:
+        """Release resources of a client, which need not be known, on an agent.
 
         Returns:
             The part of the resources that was not allocated. This part is not released.
         """
+        role, framework = client
         allocated = agent.held(framework, role)
         complete = resources in allocated
         if not complete or resources.has_shared:
             self._set_held(agent, framework, role, allocated - resources)
             return NOTHING if complete else resources - allocated
         available = agent.available_after_release(resources)
-        self._record_allocation(agent, framework, role, allocated, allocated - resources)
+        self._record_allocation(agent, client, allocated, allocated - resources)
         if framework in self.frameworks:
-            client = Client(role, framework)
             self.clients.release(client, resources.scalars)
             self._forget_if_unused(client)
         if available is not None:
@@ -411,14 +405,14 @@ class Ledger:
             role: The role that the resources are allocated to.
             after: All resources of the framework and role on the agent from now on.
         """
-        before = agent.held(framework, role)
-        self._record_allocation(agent, framework, role, before, after)
+        client, before = Client(role, framework), agent.held(framework, role)
+        self._record_allocation(agent, client, before, after)
         if framework in self.frameworks:
             lost, gained = [*volumes(agent.id, before)], [*volumes(agent.id, after)]
-            self._count_held(Client(role, framework), before.scalars, after.scalars, lost, gained)
+            self._count_held(client, before.scalars, after.scalars, lost, gained)
 
     def _record_allocation(
-        self, agent: Agent, framework: str, role: str, before: Resources, after: Resources
+        self, agent: Agent, client: Client, before: Resources, after: Resources
     ) -> None:
         """Record a changed allocation in the agent, the quotas and the used resources.
 
@@ -426,12 +420,11 @@ class Ledger:
 
         Args:
             agent: The agent that has the resources.
-            framework: The framework's ID.
-            role: The role that the resources are allocated to.
-            before: Resources of the framework and role on the agent before the change.
+            client: The client that holds the resources.
+            before: Resources of the client on the agent before the change.
             after: These resources after the change.
         """
-        client = Client(role, framework)
+        role, framework = client
         agent.set_held(framework, role, after)
         if self.used.outstanding is not None:
             self.used.outstanding.note(client)

@@ -235,7 +235,20 @@ class ClientOrder:
         if len(self._index.by_user) == _NAMES_OF_USER:  # the only user; its rank does not matter
             user = self._registered.node(next(iter(self._index.bit)))
             return next(self._own_clients(user, self._sorters.own(user), eligible), None)
-        return next(self.clients(agent, eligible), None)
+        user, held, remaining = self._users.root, self._held(agent), eligible
+        client = self._index.client.get(remaining)
+        while client is None:  # the path of `clients` to its first result, in fewer steps
+            snapshot = self._sorters.on(user, agent, held)
+            first = next(self._present(user, snapshot, remaining), None)
+            if first is None:
+                return next(self.clients(agent, eligible), None)
+            name, remaining = first
+            child, client = user.children.get(name, user), self._index.client.get(remaining)
+            if client is None and (child is user or child.sub_pool is None):
+                client = next(self._own_clients(child, self._sorters.own(child), remaining), None)
+                return next(self.clients(agent, eligible), None) if client is None else client
+            user = child
+        return client
 
     def clients(self, agent: Agent, eligible: ClientMask) -> Iterator[Client]:
         """Yield eligible clients in sorter order. The sorter must not change during the iteration.

@@ -291,7 +291,7 @@ def _release(cluster: Cluster, client: Client, agent_id: str, resources: Resourc
         return None
     if not resources:
         return agent  # an empty list of resources has no role
-    unallocated = cluster.ledger.recover(agent, client.framework, client.role, resources)
+    unallocated = cluster.ledger.recover(agent, client, resources)
     if unallocated:
         if client.framework in cluster.ledger.frameworks:
             cluster.statistics.clamped += 1
