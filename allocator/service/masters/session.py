@@ -120,6 +120,9 @@ class Ended(Exception):  # noqa: N818 - nothing is wrong
 
 
 Requests = AsyncIterator[contract.FromMaster | PendingMessage]
+Reply: TypeAlias = contract.Decisions | contract.ToMaster
+"""A message to the master. Decisions stand for a `ToMaster` message with them, because a message in
+which they are put would be a copy."""
 
 
 class Masters(Protocol):
@@ -285,7 +288,7 @@ class Session:
         self.hello = first.hello
         self._timestamp_guard = self._masters.timestamp_guard(self)
 
-    async def serve(self, requests: Requests) -> AsyncIterator[contract.ToMaster]:
+    async def serve(self, requests: Requests) -> AsyncIterator[Reply]:
         """Read all messages after Hello, and yield the answers in order.
 
         Raises:
@@ -314,17 +317,17 @@ class Session:
                 if not self._before_engine:
                     await asyncio.sleep(0)  # let other users of the engine proceed
                 answer = await self._answer(part, memory)
-                while self._run is not None and answer is not None and answer.decisions.more:
+                while (
+                    self._run is not None and isinstance(answer, contract.Decisions) and answer.more
+                ):
                     yield answer
                     answer = await self._proceed(self._run)
                 decided = time.perf_counter() if self._run is None else self._run.ended
                 if answer is None:
                     self._statistics.observe("decide", decided - started)
                     continue
-                if self._leads and answer.HasField("decisions") and self._is_measured(part):
-                    self._add_measurements(answer.decisions.statistics, decided - started)
-                    self._report_misfits()
-                    answer.decisions.refused.extend(self._newly_refused())
+                if isinstance(answer, contract.Decisions) and self._leads:
+                    self._add_details(answer, part, decided - started)
                 yield answer
                 self._statistics.observe("write", time.perf_counter() - decided)
                 self._statistics.observe("decide", decided - started)
@@ -346,9 +349,7 @@ class Session:
             self._timestamp_guard.bound(message)
             self._statistics.bounded_stamps += self._timestamp_guard.corrected - before
 
-    async def _answer(
-        self, message: contract.FromMaster, memory: Memory | None
-    ) -> contract.ToMaster | None:
+    async def _answer(self, message: contract.FromMaster, memory: Memory | None) -> Reply | None:
         """Return the answer to a message or to a part of one; None if no answer is needed.
 
         Args:
@@ -381,7 +382,7 @@ class Session:
 
     def _restoring(
         self, snapshot: contract.Snapshot, memory: Memory | None
-    ) -> Cooperative[contract.ToMaster]:
+    ) -> Cooperative[contract.Decisions]:
         """Restore a snapshot in cooperative steps, and return the answer.
 
         The master becomes the leader in the same step in which the engine adopts the master's
@@ -424,7 +425,7 @@ class Session:
             frameworks=self._engine.frameworks,
             sequence=self._engine.sequence,
         )
-        return contract.ToMaster(decisions=decisions)
+        return decisions
 
     def _warn_of_unknown_offers(self) -> None:
         """Log a warning if the limit of unanswered offers has no effect on this master."""
@@ -439,7 +440,7 @@ class Session:
                 mesos=self.hello.mesos_version,
             )
 
-    async def _apply(self, events: contract.Events) -> contract.ToMaster | None:
+    async def _apply(self, events: contract.Events) -> Reply | None:
         """Apply events if this master leads; otherwise acknowledge them or request a snapshot.
 
         Returns:
@@ -471,7 +472,7 @@ class Session:
             return self._request_snapshot(str(error))
         return await self._proceed(self._run)
 
-    async def _proceed(self, run: Run[contract.Decisions, contract.Decisions]) -> contract.ToMaster:
+    async def _proceed(self, run: Run[contract.Decisions, contract.Decisions]) -> Reply:
         """Wait for the next slice of the engine's answer, or for the last decisions; return them.
 
         A request for a snapshot takes the place of the last decisions if the engine needs one.
@@ -494,7 +495,7 @@ class Session:
         divergence = self._engine.divergence() if part is None else None
         if divergence is not None:
             return self._request_snapshot(divergence)
-        return contract.ToMaster(decisions=decisions)
+        return decisions
 
     def _applying(self, events: contract.Events) -> InParts[contract.Decisions, contract.Decisions]:
         """Return the engine's steps that apply events; called once the engine lock is held.
@@ -541,18 +542,28 @@ class Session:
         ticks = any(event.HasField("tick") for event in message.events.events)
         return ticks or self.hello.options.always_measure
 
-    def _add_measurements(self, statistics: contract.Statistics, seconds: float) -> None:
-        """Add the number of allocation cycles, their duration and the active filters to an answer.
+    def _add_details(
+        self, decisions: contract.Decisions, message: contract.FromMaster, seconds: float
+    ) -> None:
+        """Add measurements and rejected frameworks, if the answer to a message has to contain them.
+
+        The measurements are the number of allocation cycles, their duration and the active filters.
 
         Args:
-            statistics: The answer's field to fill.
-            seconds: Time that the engine took to compute the answer's decisions.
+            decisions: The answer.
+            message: The message.
+            seconds: Time that the engine took to compute the decisions.
         """
+        if not self._is_measured(message):
+            return
+        statistics = decisions.statistics
         statistics.allocation_runs = self._engine.statistics.runs - self._cycles_before
         statistics.run_ns = round(seconds * 1e9)
         filters = self._engine.filters_by_role()
         most = heapq.nsmallest(MOST_FILTER_COUNTS, filters, lambda role: (-filters[role], role))
         statistics.active_filters.update({role: filters[role] for role in most})
+        self._report_misfits()
+        decisions.refused.extend(self._newly_refused())
 
     def _newly_refused(self) -> list[contract.Refused]:
         """Return frameworks that the engine has rejected, if the master does not know it yet.
@@ -731,12 +742,11 @@ class Session:
             self._reader = None
 
 
-def _empty_answer(sequence: int, waiting_for: str | None = None) -> contract.ToMaster:
+def _empty_answer(sequence: int, waiting_for: str | None = None) -> contract.Decisions:
     """Return an answer without decisions, for a master on standby or waiting to lead.
 
     Args:
         sequence: Sequence number of the latest event that the answer acknowledges.
         waiting_for: Why a master that claims leadership has to wait; None if it does not wait.
     """
-    decisions = contract.Decisions(applied_sequence=sequence, waiting_for=waiting_for or "")
-    return contract.ToMaster(decisions=decisions)
+    return contract.Decisions(applied_sequence=sequence, waiting_for=waiting_for or "")

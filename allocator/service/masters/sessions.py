@@ -1,9 +1,11 @@
 """The gRPC service for Mesos masters: all connected masters, of which only the leader is served."""
 
+import io
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import grpc
 import structlog
+from google.protobuf import proto
 
 from allocator.cluster.engine import Engine
 from allocator.cluster.input.limits import Limits
@@ -15,6 +17,7 @@ from allocator.service.masters.session import (
     Ended,
     PendingMessage,
     ProtocolError,
+    Reply,
     Requests,
     Session,
     SessionStatistics,
@@ -27,9 +30,11 @@ MAX_STREAMS_WITHOUT_SNAPSHOT = 64
 """Maximum number of streams that have not sent a snapshot; one more stream ends the oldest of them.
 """
 
-Context = grpc.aio.ServicerContext[contract.FromMaster, contract.ToMaster]
+Context = grpc.aio.ServicerContext[contract.FromMaster, Reply]
 """gRPC context of a master's stream."""
 _SERVICE = contract.DESCRIPTOR.services_by_name["Allocator"]
+_DECISIONS_TAG = bytes([contract.ToMaster.DECISIONS_FIELD_NUMBER << 3 | 2])
+"""Begin of the field `decisions`: its number, and the wire type of messages."""
 
 _log = structlog.get_logger(__name__)
 
@@ -98,7 +103,7 @@ class Sessions:
         session = grpc.stream_stream_rpc_method_handler(
             self._session,
             request_deserializer=_parser(self._most_parts, self._limits),
-            response_serializer=_serialise,
+            response_serializer=serialised,
         )
         return grpc.method_handlers_generic_handler(_SERVICE.full_name, {"Session": session})
 
@@ -111,9 +116,7 @@ class Sessions:
         for session in list(self._sessions):
             session.end(reason)
 
-    async def _session(
-        self, requests: Requests, context: Context
-    ) -> AsyncIterator[contract.ToMaster]:
+    async def _session(self, requests: Requests, context: Context) -> AsyncIterator[Reply]:
         """Serve one master's stream until it ends, and yield the answers."""
         if self._rights.permit(context, "masters") is not None:
             return
@@ -312,5 +315,11 @@ def _parser(
     return parse
 
 
-def _serialise(message: contract.ToMaster) -> bytes:
-    return message.SerializeToString()
+def serialised(reply: Reply) -> bytes:
+    """Return the serialised `ToMaster` message that a reply stands for."""
+    if isinstance(reply, contract.ToMaster):
+        return reply.SerializeToString()
+    message = io.BytesIO()
+    message.write(_DECISIONS_TAG)
+    proto.serialize_length_prefixed(reply, message)
+    return message.getvalue()

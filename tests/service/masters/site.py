@@ -9,7 +9,7 @@ from allocator.contract import allocator_pb2 as contract
 from allocator.fairness import policies
 from allocator.service.loop.engine_lock import EngineLock
 from allocator.service.masters.session import Session, SessionStatistics
-from allocator.service.masters.sessions import Sessions
+from allocator.service.masters.sessions import Sessions, serialised
 from allocator.service.masters.timestamp_guard import Timeline
 from allocator.service.record.event_log import EventLog, LoggedEngine
 from allocator.service.rights import Rights
@@ -77,7 +77,8 @@ class Site:
         requested = requests()
         self.session = Session(self.engine, self.statistics, self.sessions)
         await self.session.greet(requested)
-        async for answer in self.session.serve(requested):
+        async for reply in self.session.serve(requested):
+            answer = contract.ToMaster.FromString(serialised(reply))
             if not answer.HasField("welcome"):
                 yield answer
 
