@@ -142,10 +142,9 @@ def _searched(
         coarse, fine = _TRIALS
         return advice.advise(trace, setting, simulate, coarse=coarse, fine=fine, on_trial=on_trial)
 
-    first, *others = settings
-    result = search(first)
+    result = search(settings[0])
     try:
-        return result, search(others[0]) if others else None
+        return result, search(settings[1]) if len(settings) > 1 else None
     except advice.AdviceError:
         return result, None
 

@@ -306,11 +306,13 @@ def _mismatch(resources: tuple[str, ...], amounts: dict[str, float]) -> str:
         f"the trace has no resource {name}{did_you_mean(name, missing).rstrip('?')}"
         for name in unknown
     ]
-    suggested = tuple(problems)
-    others = [name for name in missing if not any(text.endswith(f" {name}") for text in suggested)]
-    if others:
-        noun = "resource" if len(others) == 1 else "resources"
-        problems.append(f"the trace also has the {noun} {', '.join(others)}")
+    suggestions = tuple(problems)
+    unsuggested = [
+        name for name in missing if not any(problem.endswith(f" {name}") for problem in suggestions)
+    ]
+    if unsuggested:
+        noun = "resource" if len(unsuggested) == 1 else "resources"
+        problems.append(f"the trace also has the {noun} {', '.join(unsuggested)}")
     text = f"--capacity: {'; '.join(problems) or 'a resource is named twice'}. "
     text += f"Give each resource of the trace once: --capacity {wanted}"
     if missing and amounts and not unknown:
