@@ -84,7 +84,8 @@ class Quantities(Mapping[str, int]):
                 amount = math.nan
             if not name or not colon or math.isnan(amount):
                 raise ValueError(
-                    f"{entry!r} is not of the form NAME:NUMBER without a unit, such as cpus:4"
+                    f"{entry!r} is not of the form NAME:NUMBER without a unit, "
+                    "such as cpus:4;mem:64"
                 )
             if name in amounts:
                 raise ValueError(f"{name!r} is named twice in {text!r}")

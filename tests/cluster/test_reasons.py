@@ -411,11 +411,17 @@ def test_a_framework_with_a_misspelt_label_fits_though_the_label_is_named() -> N
 
 
 def test_frameworks_of_former_starts_come_behind_active_ones_in_an_explanation() -> None:
-    """Dead frameworks came first, and could push the live one beyond the number that is shown."""
-    master = cluster("cpus:4;mem:512", demand="cpus:1")
-    master.send(contract.DeactivateFramework(framework_id="f1"), labelled("f2", "a"))
+    """Dead frameworks came first, and could push the live one beyond the number that is shown.
+
+    Their problems are not reported with those of a later start, which may have corrected them.
+    """
+    master = cluster("cpus:4;mem:512", demand="cpu:1")
+    master.send(contract.DeactivateFramework(framework_id="f1"))
     fits = run_to_completion(master.engine.task_fits("a"))
-    assert [fit.framework for fit in fits] == ["f2", "f1"]
+    assert [fit.misfit for fit in fits] == ["the cluster has no cpu; did you mean cpus?"]
+    master.send(labelled("f2", "a"))
+    fits = run_to_completion(master.engine.task_fits("a"))
+    assert [fit.framework for fit in fits] == ["f2"]
     assert [client.framework for client in master.engine.clients("a")] == ["f2", "f1"]
 
 

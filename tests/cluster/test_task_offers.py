@@ -176,7 +176,7 @@ def test_an_invalid_demand_label_is_reported_and_costs_no_framework_an_offer() -
     assert whole.resources == "cpus:4;mem:4096"
     assert master.engine.misfits() == {
         "f1": "label longshare.demand: 'cpus=1' is not of the form NAME:NUMBER without a unit, "
-        "such as cpus:4"
+        "such as cpus:4;mem:64"
     }
 
 

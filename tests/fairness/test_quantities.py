@@ -106,6 +106,7 @@ def test_equal_fractions_are_equal_shares() -> None:
     ("text", "complaint"),
     [
         ("cpus", "'cpus' is not of the form NAME:NUMBER"),
+        ("cpus:4,mem:64", "'cpus:4,mem:64' is not .*, such as cpus:4;mem:64"),
         ("cpus:many", "'cpus:many' is not of the form"),
         (":4", "is not of the form"),
         ("cpus:1;cpus:2", "named twice"),

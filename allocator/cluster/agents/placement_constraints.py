@@ -1,5 +1,6 @@
 """Placement constraints: the agents on which tasks may run, and the syntax of constraints."""
 
+import difflib
 import ipaddress
 import math
 import re
@@ -11,7 +12,7 @@ from typing import Final, TypeAlias
 
 from allocator.cluster.agents.globs import GlobSet, NameMask, NameTable, matcher
 from allocator.cluster.input.limits import Limits
-from allocator.cluster.input.text import is_text, readable
+from allocator.cluster.input.text import excerpt, is_text, readable
 from allocator.contract import mesos_pb2 as mesos
 from allocator.cooperative import Cooperative
 from allocator.formatting import shortened
@@ -45,6 +46,12 @@ _FEW_TEXTS = 4
 """Number of an attribute's texts up to which they are a tuple, which is smaller than a set."""
 _BLOCK = 256
 """Mean number of characters of the names in one block of a list, without commas."""
+_MOST_SUGGESTED = 8
+"""Maximum number of attributes or host names that a suggestion lists."""
+_LONGEST_SUGGESTED = 64
+"""Maximum length in characters of an attribute's name, or of a value, in a suggestion."""
+_MOST_COLLECTED = 64
+"""Number of names or values of attributes after which a suggestion collects no more."""
 _SHOWN = 150
 """Number of names of a list that can be shown before the text is shortened."""
 _PATTERNS = "globs, ranges and networks (limits.patterns)"
@@ -85,6 +92,14 @@ class _Values:
 
     def _has_number(self, number: float) -> bool:
         return any(first <= number <= last for first, last in self.ranges)
+
+    def described(self) -> list[str]:
+        """Return the first values as texts: a number as `4`, a range of numbers as `[1-4]`."""
+        texts = islice(self.texts, _MOST_SUGGESTED)
+        ranges = islice(self.ranges, _MOST_SUGGESTED)
+        return [excerpt(text, _LONGEST_SUGGESTED) for text in texts] + [
+            f"{first:g}" if first == last else f"[{first:g}-{last:g}]" for first, last in ranges
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,14 +148,6 @@ class Host:
         addresses = [_address(text) for text in (hostname, *texts) if is_text(text)]
         numbers = [_number(address) for address in addresses if address is not None]
         return cls(hostname.lower(), tuple(numbers), attributes)
-
-    def attribute_texts(self) -> list[str]:
-        """Return the attributes with a text value, each as NAME:VALUE."""
-        return [
-            f"{readable(attribute.name)}:{readable(attribute.text.value)}"
-            for attribute in self.attributes
-            if attribute.type == mesos.Value.TEXT
-        ]
 
     def has(self, required: _Required) -> bool:
         """Return whether the attributes of a name have, or contain, all required values."""
@@ -325,7 +332,7 @@ class Constraint:
     """Names and values of attributes; the agent must have all of them."""
     unreadable: str = ""
     """Error message of an invalid constraint, which admits no agent; empty if valid."""
-    _required: tuple[_Required, ...] = field(init=False, compare=False, repr=False)
+    required: tuple[_Required, ...] = field(init=False, compare=False, repr=False)
     """The attributes by name, with their values as numbers."""
 
     def __post_init__(self) -> None:
@@ -335,7 +342,7 @@ class Constraint:
         required = tuple(
             _Required(name, values, frozenset(values.values())) for name, values in by_name.items()
         )
-        object.__setattr__(self, "_required", required)
+        object.__setattr__(self, "required", required)
 
     def __bool__(self) -> bool:
         return bool(self.whitelist or self.blacklist or self.attributes or self.unreadable)
@@ -346,7 +353,7 @@ class Constraint:
             not self.unreadable
             and (not self.whitelist or host in self.whitelist)
             and host not in self.blacklist
-            and all(map(host.has, self._required))
+            and all(map(host.has, self.required))
         )
 
     def prepare(self) -> None:
@@ -364,7 +371,7 @@ class Constraint:
         if self.blacklist:
             blacklisted = yield from table.listed(self.blacklist)
             admitted &= ~blacklisted
-        for required in self._required:
+        for required in self.required:
             if admitted:
                 having = yield from table.having(required)
                 admitted &= having
@@ -380,6 +387,62 @@ class Constraint:
             attributes = ";".join(f"{name}:{value}" for name, value in self.attributes)
             parts.append(f"attributes {shortened(attributes)}")
         return " and ".join(parts)
+
+
+def suggest(constraints: Sequence[Constraint], hosts: Collection[Host]) -> Cooperative[str]:
+    """Return a sentence about what hosts have in place of a requirement that none meets.
+
+    The first required attribute that no host has comes first, then a whitelist. Generator for
+    cooperative steps.
+
+    Args:
+        constraints: Constraints that no host meets together.
+        hosts: All hosts.
+
+    Returns:
+        The sentence; empty for an unreadable constraint, or if hosts have each attribute.
+    """
+    if not hosts or any(constraint.unreadable for constraint in constraints):
+        return ""
+    for constraint in constraints:
+        for required in constraint.required:
+            sentence = yield from _suggest_attributes(required, hosts)
+            if sentence:
+                return sentence
+    if any(constraint.whitelist for constraint in constraints):
+        names = (host.name[:_LONGEST_SUGGESTED] for host in islice(hosts, _MOST_COLLECTED))
+        return f"Agents have host names such as {_first(names)}."
+    return ""
+
+
+def _suggest_attributes(required: _Required, hosts: Iterable[Host]) -> Cooperative[str]:
+    """Return a sentence about the attributes of hosts; empty if a host has the required values."""
+    names, values = set[str](), set[str]()
+    for number, host in enumerate(hosts):
+        if number % _HOSTS_A_STEP == 0:
+            yield
+        if host.has(required):
+            return ""
+        own = host.values_of(required.name)
+        if own is not None and len(values) < _MOST_COLLECTED:
+            values.update(own.described())
+        if len(names) < _MOST_COLLECTED:
+            attributes = islice(host.attributes, _MOST_COLLECTED)
+            names.update(excerpt(each.name, _LONGEST_SUGGESTED) for each in attributes)
+    wanted = required.name[:_LONGEST_SUGGESTED]
+    if values:
+        return f"Agents have {_first(f'{wanted}:{value}' for value in values)}."
+    if not names:
+        return "No agent has attributes."
+    close = difflib.get_close_matches(wanted, sorted(names), n=1)
+    meant = f"did you mean {close[0]}?" if close else f"agents have {_first(names)}."
+    return f"No agent has the attribute {wanted}; {meant}"
+
+
+def _first(items: Iterable[str]) -> str:
+    """Return the first items in alphabetical order; "…" replaces further items."""
+    ordered = sorted(items)
+    return ", ".join(ordered[:_MOST_SUGGESTED]) + (", …" if len(ordered) > _MOST_SUGGESTED else "")
 
 
 class HostTable:

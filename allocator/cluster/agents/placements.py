@@ -6,7 +6,7 @@ from itertools import compress
 from typing import TypeAlias
 
 from allocator.cluster.agents.globs import NameMask
-from allocator.cluster.agents.placement_constraints import Constraint, Host, HostTable
+from allocator.cluster.agents.placement_constraints import Constraint, Host, HostTable, suggest
 from allocator.cluster.frameworks.framework import Framework
 from allocator.cooperative import Cooperative, run_to_completion
 from allocator.fairness.machines import MayUse
@@ -252,13 +252,19 @@ class Placements:
         match = self._by_framework.get(framework)
         return len(self._hosts) if match is None else len(match.agents)
 
-    def required_attributes(self, framework: str) -> list[str]:
-        """Return the attributes that a framework's constraint requires, each as NAME:VALUE."""
-        match = self._by_framework.get(framework)
-        constraints = () if match is None else match.key
-        return [f"{name}:{value}" for each in constraints for name, value in each.attributes]
-
     def describe(self, framework: str) -> str:
         """Return a description of a framework's constraint; empty without a constraint."""
         match = self._by_framework.get(framework)
         return "" if match is None else " and ".join(map(str, match.key))
+
+    def suggest(self, framework: str) -> Cooperative[str]:
+        """Return a sentence about what agents have in place of a requirement that none meets.
+
+        The sentence is empty if an agent meets the framework's constraint. Generator for
+        cooperative steps; events may be applied between two steps.
+        """
+        match = self._by_framework.get(framework)
+        if match is None or len(match.agents):
+            return ""
+        sentence = yield from suggest(match.key, list(self._hosts.values()))
+        return sentence

@@ -9,7 +9,7 @@ from typing_extensions import override
 from allocator.cluster.agents.agent import Agent
 from allocator.cluster.backfill.holds import BackfillHold
 from allocator.cluster.engine.wording import MesosWording
-from allocator.cluster.frameworks.demands import MOST_DESCRIBED, similar
+from allocator.cluster.frameworks.demands import MOST_DESCRIBED
 from allocator.cluster.frameworks.framework import Client, Framework
 from allocator.cluster.input.quarantine import Kind, RejectedInput, Sender
 from allocator.cluster.quota import Quota
@@ -25,8 +25,6 @@ from allocator.formatting import shortened
 from allocator.users.adapter import ClusterCounts, MachineSummary, SchedulerAdapter
 
 _NANOSECONDS = 1_000_000_000
-_AGENTS_A_STEP = 200
-"""Agents examined in one step."""
 
 _STATES: dict[Withheld, str] = {
     "agent_set_aside": "set aside",
@@ -285,42 +283,29 @@ class View(SchedulerAdapter):
         return self._cluster.quarantine.changed_since(number)
 
     def task_fits(self, user: str) -> Cooperative[list[TaskFit]]:
-        """Return how the tasks of each of a user's frameworks fit the cluster, active ones first.
+        """Return how the tasks of each of a user's active frameworks fit the cluster.
 
-        Generator for cooperative steps. Events may be applied between two steps.
+        If none is active, the method returns the fits of inactive frameworks. Problems of former
+        starts must not look like problems of a corrected start. Generator for cooperative steps.
+        Events may be applied between two steps.
         """
-        fits = list[TaskFit]()
+        active, inactive = list[TaskFit](), list[TaskFit]()
         for framework_id in self.framework_ids():
             framework, clients = self.framework(framework_id), self._cluster.ledger.clients
             if framework is not None and any(
                 clients.user(client) == user for client in clients.of(framework_id)
             ):
-                fits.append(self._fit(framework))
+                (active if framework.active else inactive).append(self._fit(framework))
             yield
-        return sorted(fits, key=lambda fit: not self._is_active(fit.framework))
+        return active or inactive
 
-    def similar_attributes(self, framework: str) -> Cooperative[list[str]]:
-        """Return a sentence for each required attribute that no agent has, but a similar one.
+    def suggest_placement(self, framework: str) -> Cooperative[str]:
+        """Return a sentence about what agents have in place of a requirement that none meets.
 
-        Generator for cooperative steps. Costs O(agents).
-
-        Args:
-            framework: ID of a framework.
+        The sentence is empty if an agent meets the framework's constraint. Generator for
+        cooperative steps; events may be applied between two steps.
         """
-        placements = self._cluster.ledger.placements
-        required = placements.required_attributes(framework)[:MOST_DESCRIBED]
-        known = set[str]()
-        for number, agent in enumerate(list(self._cluster.ledger.agents) if required else []):
-            host = placements.host(agent)
-            known.update(() if host is None else host.attribute_texts())
-            if number % _AGENTS_A_STEP == 0:
-                yield
-        meant = ((pair, similar(pair, known)) for pair in required if pair not in known)
-        return [
-            f"No agent has the attribute {pair}; did you mean {close}?"
-            for pair, close in meant
-            if close
-        ]
+        return self._cluster.ledger.placements.suggest(framework)
 
     @override
     def clients(self, user: str | None = None) -> list[Client]:

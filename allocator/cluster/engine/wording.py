@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 _MOST_ROLES = 3
 """Maximum number of roles with unmet guarantees that a sentence names."""
+_MOST_SUGGESTIONS = 8
+"""Maximum number of a user's frameworks for which agents are searched for similar attributes."""
 _MOST_OWNERS = 3
 """Maximum number of users that a sentence names as owners of frameworks with one name."""
 _LONGEST_HINT = 1000
@@ -159,16 +161,18 @@ class MesosWording(Wording):
     @override
     def about_clients(self, user: str) -> Cooperative[list[str]]:
         view = self._view
-        words, hinted = list[str](), False
+        words, suggestions = list[str](), 0
         fits = yield from view.task_fits(user.removesuffix("/."))
         for fit in fits:
             name = f"Its framework {view.framework_name(fit.framework)} ({fit.framework})"
             if fit.misfit:
                 end = "" if fit.misfit.endswith("?") else "."
-                words.append(f"{name} cannot get offers: {fit.misfit}{end}")
-                if fit.constraint and not fit.agents and not hinted:
-                    hinted = True  # for one framework, because each hint costs O(agents)
-                    words.extend((yield from view.similar_attributes(fit.framework)))
+                suggestion = ""
+                if not fit.agents and suggestions < _MOST_SUGGESTIONS:
+                    suggestions += 1
+                    suggestion = yield from view.suggest_placement(fit.framework)
+                text = f"{name} cannot get offers: {fit.misfit}{end} {suggestion}"
+                words.append(text.rstrip())
             if fit.slip:
                 end = "" if fit.slip.endswith("?") else "."
                 words.append(f"{name} has a label that the service ignores: {fit.slip}{end}")

@@ -217,8 +217,14 @@ class DemandFloor(Largest):
         typo = name.lower()[:_LONGEST_TYPO]
         if typo in _MESOS_NAMES.difference(self._names):
             return ""
-        self.comparisons += min(len(self._names), _MOST_COMPARED)
-        return similar(typo, self._names)
+        letters = set(typo)
+        names = heapq.nsmallest(
+            _MOST_COMPARED,
+            self._names,
+            key=lambda known: (len(letters.symmetric_difference(known)), known),
+        )
+        self.comparisons += len(names)
+        return next(iter(difflib.get_close_matches(typo, names, n=1)), "")
 
     def unnamed(self, named: Iterable[str]) -> list[str]:
         """Return the names of resources that present agents have, but that are not in `named`."""
@@ -237,22 +243,6 @@ class DemandFloor(Largest):
             if name in self.of
         )
         return max(min(tasks, default=1), 1)
-
-
-def similar(typo: str, names: Iterable[str]) -> str:
-    """Return the name that is most similar to an unknown name, or "" if none is similar.
-
-    The function compares the unknown name with at most `_MOST_COMPARED` names of similar letters,
-    and leaves out very long names.
-    """
-    typo = typo[:_LONGEST_TYPO]
-    letters = set(typo)
-    candidates = heapq.nsmallest(
-        _MOST_COMPARED,
-        (name for name in names if len(name) <= 2 * _LONGEST_TYPO),
-        key=lambda known: (len(letters.symmetric_difference(known)), known),
-    )
-    return next(iter(difflib.get_close_matches(typo, candidates, n=1)), "")
 
 
 def _size(quantities: Quantities) -> tuple[int, int]:

@@ -358,7 +358,8 @@ def test_an_explanation_names_the_constraints_of_a_framework(tmp_path: Path) -> 
         changed = contract.UpdateFramework(framework_id="fa", info=info.SerializeToString())
         ops.stream.tell(update_framework=changed)
         reason = "no agent meets its constraint: whitelist s1.* and attributes rack:7"
-        assert f"cannot get offers: {reason}." in " ".join(ops.explain("owing").words)
+        words = " ".join(ops.explain("owing").words)
+        assert f"cannot get offers: {reason}. No agent has attributes." in words
         assert "gets no more offers" not in " ".join(ops.explain("owing").words), "said once"
         assert [why.reason for why in ops.explain("owing").reasons] == ["constraint"]
         assert "cannot get offers" not in " ".join(ops.explain("small").words)
