@@ -28,6 +28,8 @@ _ROUNDS_A_STEP = 4
 """Rounds of an agent's allocation in one cooperative step. A round is a filling or a share."""
 _CLIENTS_A_STEP = 50
 """Clients in a cooperative step, if clients are examined singly."""
+_VISITS = 16
+"""Number of clients visited without a share, after which filters are read for all clients."""
 _OFFERS_A_STEP = 100
 """Number of offers of an agent in one cooperative step."""
 _LARGE_PART = 8
@@ -404,14 +406,33 @@ class FairShareStage:
         """
         if state.unbooked:
             self._book_tasks(state)
-        for number, client in enumerate(clients, 1):
+        visits, number = iter(clients), 0
+        while (client := next(visits, None)) is not None:
+            number += 1
             if not number % _CLIENTS_A_STEP:
                 yield
             if self._index.bit[client] & state.exhausted:
                 continue
             if self._allocate_share(state, client) or self._skip_hopeless(state, eligible, client):
                 return
+            if number == _VISITS and not state.agent.available.ordinary:
+                remaining = yield from self._not_declining(state, eligible)
+                visits = iter(self._order.clients(state.agent, remaining))
         state.exhausted |= eligible
+
+    def _not_declining(
+        self, state: _AgentAllocation, eligible: ClientMask
+    ) -> Cooperative[ClientMask]:
+        """Return the eligible clients that do not decline all their possible offers of an agent.
+
+        All other eligible clients are marked as exhausted. Many roles may have declined their own
+        reserved resources, which remain after the unreserved resources are allocated. Clients with
+        tasks of the agent are not marked, because no filter applies to further tasks.
+        """
+        examined = eligible & ~state.exhausted & ~self._holders(state)
+        declining = yield from self._builder.declining_own(state.agent, examined, self._index)
+        state.exhausted |= declining
+        return eligible & ~state.exhausted
 
     def _allocate_share(self, state: _AgentAllocation, client: Client) -> bool:
         """Allocate a share to a client; return False if the client can use no share.

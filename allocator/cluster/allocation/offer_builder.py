@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from allocator.cluster.agents.agent import Agent
 from allocator.cluster.allocation.answer import Answer
-from allocator.cluster.allocation.client_index import ClientIndex, ClientMask, fewest_tasks
+from allocator.cluster.allocation.client_index import ClientIndex, ClientMask, fewest_tasks, ones
 from allocator.cluster.allocation.client_order import CycleSorters
 from allocator.cluster.allocation.progressive_filling import Needs
 from allocator.cluster.frameworks.framework import Client, Framework, OfferRules
@@ -111,6 +111,8 @@ _LARGE_GROUP = 16
 """Number of clients from which a group is examined by masks, instead of client by client."""
 _GROUPS_A_STEP = 100
 """Groups of clients in a cooperative step."""
+_FILTERS_A_STEP = 500
+"""Declined resources, or clients with their own reserved resources, in a cooperative step."""
 _MANY_CLIENTS = 64
 """Minimum number of clients, in all small groups together, at which small groups are examined."""
 _MANY_KINDS = 16
@@ -231,6 +233,40 @@ class OfferBuilder:
                 few = examined.bit_count() < _LARGE_GROUP
                 decline = filters.few_declining_clients if few else filters.declining_clients
                 declining |= decline(agent.id, part, examined)
+        return declining
+
+    def declining_own(
+        self, agent: Agent, clients: ClientMask, index: ClientIndex
+    ) -> Cooperative[ClientMask]:
+        """Return clients with a filter that contains each possible offer of an agent.
+
+        `declining` examines large groups only. This method examines each client with the resources
+        reserved for the client's role. If the client's next task fits, or its demand is unknown,
+        the filter must also contain the unreserved resources. Costs O(filters on the agent).
+        Generator for cooperative steps.
+
+        Args:
+            agent: The agent that would be offered.
+            clients: The clients to examine.
+            index: All clients that want offers.
+        """
+        free, declining, examined = agent.available, 0, 0
+        without_task = ~index.unknown_demand & ~index.fitting(free.divisible)
+        for number, (mask, declined) in enumerate(self._cluster.filters.declined_on(agent.id), 1):
+            if not number % _FILTERS_A_STEP:
+                yield
+            candidates = mask & clients & ~declining
+            if free.unreserved not in declined:
+                candidates &= without_task
+            for bit in ones(candidates):
+                examined += 1
+                if not examined % _FILTERS_A_STEP:
+                    yield
+                offerable = free.offerable_to(index.client[bit].role)
+                if bit & without_task:
+                    offerable = offerable.where(lambda kind: not kind.plain)
+                if offerable in declined:
+                    declining |= bit
         return declining
 
     def hopeless(
@@ -475,15 +511,16 @@ def _largest_offers(
         tasks: Whether clients with a known demand are offered only what their tasks need.
     """
     reserving = clients & index.reserved_for(free.reservations)
-    groups = [(clients & ~reserving, free.unreserved)]
+    groups = [(clients & ~reserving, "")]
     if reserving:
         groups += [
-            (clients & index.reserved_for([top]), free.offerable_below(top))
+            (clients & index.reserved_for([top]), top)
             for top in {top_level(role) for role in free.reservations}
         ]
-    for group, part in groups:
+    for group, top in groups:
         if group.bit_count() < _LARGE_GROUP:
             continue
+        part = free.offerable_below(top)
         if tasks:
             yield from _largest_task_offers(part, group, index)
         yield group, part
