@@ -5,14 +5,18 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from allocator.cluster.agents.shared_volumes import sizes
+from allocator.cluster.agents.shared_volumes import Volume, sizes
 from allocator.cluster.engine import Engine
 from allocator.cluster.frameworks.framework import Client
-from allocator.cluster.resources import Kind, Resources
+from allocator.cluster.resources import Kind, Resources, parse_total
 from allocator.cluster.settings import EngineSettings
 from allocator.cluster.users import Users
+from allocator.cluster.users.usage import parts_of_volumes
 from allocator.contract import allocator_pb2 as contract
+from allocator.cooperative import run_to_completion
 from allocator.fairness import policies
 from allocator.fairness.quantities import Quantities
 from tests.cluster.conformance.quota_side import SHARED, allocated, disk
@@ -178,3 +182,32 @@ def test_a_removed_agent_takes_its_shared_volumes_from_all_users() -> None:
     assert not volumes._holders
     assert not volumes._by_client
     assert not volumes._sizes
+
+
+EXAMPLES: list[Volume] = [(agent, kind) for agent in ("s1", "s2") for kind in parse_total(VOLUMES)]
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from([*ROLES, "a/b/c/d", "x", "x/y/z", "x/y/w", "u"]),
+        st.sets(st.sampled_from(EXAMPLES), min_size=1),
+    )
+)
+def test_a_used_volume_counts_in_equal_parts_for_the_members_of_each_pool_that_use_it(
+    used: dict[str, set[Volume]],
+) -> None:
+    users = Users(EngineSettings(policies.create("drf", {})), 0.0, ())
+    nodes = {role: users.get(role) for role in used}
+    members: dict[tuple[int, Volume], set[str]] = {}
+    for role, volumes in used.items():
+        for pool, name in nodes[role].memberships():
+            for volume in volumes:
+                members.setdefault((id(pool), volume), set()).add(name)
+    expected: dict[str, Quantities] = {}
+    for (_pool, (_agent, kind)), names in members.items():
+        assert kind.whole is not None
+        part = Quantities({kind.name: kind.whole // len(names)})
+        for name in names:
+            expected[name] = expected.get(name, Quantities()) + part
+    parts = run_to_completion(parts_of_volumes({nodes[role]: used[role] for role in used}))
+    assert parts == expected

@@ -137,5 +137,7 @@ def volumes(agent: str, resources: Resources) -> Iterator[Volume]:
 
 def sizes(volumes: Iterable[Volume]) -> Quantities:
     """Return the total size of volumes as quantities; a volume given twice counts twice."""
-    quantities = (Quantities({kind.name: kind.whole or 0}) for _agent, kind in volumes)
-    return sum(quantities, start=_NOTHING)
+    total: dict[str, int] = {}
+    for _agent, kind in volumes:
+        total[kind.name] = total.get(kind.name, 0) + (kind.whole or 0)
+    return Quantities(total)
