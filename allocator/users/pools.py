@@ -177,8 +177,14 @@ class UserPools(Generic[Client]):
         self._sampled_period = self.now // LOOK
         everywhere = used is None or self._recount_due
         due = dict.fromkeys(self._sub_pools if everywhere else (*self._sampled, *parents))
+        looked = 0
         for user in due:
-            yield from self._sub_pools[user].look_in_steps(used)
+            pool = self._sub_pools[user]
+            yield from pool.look_in_steps(used)
+            looked += len(pool)
+            if looked > _USERS_A_STEP:
+                yield
+                looked = 0
         yield from self._update(due, 0.0 if self._recount_due else _THRESHOLD)
 
     def _update(
@@ -201,13 +207,17 @@ class UserPools(Generic[Client]):
         # A new user or a new weight changes the entitlements of all siblings.
         changed = {} if by_use else dict(self._outdated)
         self._outdated, self._all_outdated, self._recount_due = {}, False, False
-        done = set[User[Client]]()
+        done, updated = set[User[Client]](), 0
         while waiting:
             user = waiting.pop()
             pool = user.sub_pool
             if pool is None or user in done:
                 continue
             done.add(user)
+            updated += len(pool)
+            if updated > _USERS_A_STEP:
+                yield
+                updated = 0
             concerns_lower = user in changed
             if user is not self.root:
                 concerns_lower |= self._set_part(user, pool)

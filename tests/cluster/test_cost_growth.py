@@ -458,6 +458,33 @@ def test_roles_that_declined_all_that_they_may_use_cost_other_events_nothing(
     assert cost(80) <= cost(20) + 5
 
 
+@pytest.mark.parametrize("demand", ["", "cpus:1"])
+def test_roles_that_declined_their_own_reserved_resources_cost_other_events_little(
+    demand: str,
+) -> None:
+    """Each role would take unreserved resources, too, but the first of them leaves none."""
+
+    def cost(roles: int) -> int:
+        names = numbered(roles)
+        total = ";".join(["cpus:4;mem:64", *(f"cpus({role}):1" for role in names)])
+        made, offer = beside(
+            total, names, lambda place: parse_total(resources(f"cpus({names[place]}):1")), demand
+        )
+
+        def work() -> None:
+            assert len(made.recover(offer, "cpus:1;mem:1")) == 1
+
+        work()  # examines new clients
+        return counted(work)
+
+    cost(4)  # fills the caches
+    assert cost(240) - cost(120) < 120 * FOR_ONE_RESERVATION
+
+
+FOR_ONE_RESERVATION = 80
+"""Calls that an event may cost for each role with a reservation on the agent."""
+
+
 def test_roles_that_declined_their_largest_offer_cost_other_events_nothing() -> None:
     """A single task fits on the agent. The filters contain the task, but not all available cpus."""
 
@@ -877,19 +904,72 @@ def test_the_list_of_another_framework_is_forgotten_in_many_short_steps() -> Non
     assert [rejected.name for rejected in made.engine.rejected_inputs()] == ["large"]
 
 
-def test_allocations_on_many_agents_are_counted_and_ended_in_many_short_steps() -> None:
-    made = MasterSide("drf", {})
+@pytest.mark.parametrize(("agents", "roles"), [(400, 1), (20, 50)])
+def test_many_allocations_of_a_framework_are_counted_and_ended_in_many_short_steps(
+    agents: int, roles: int
+) -> None:
+    made, names = MasterSide("drf", {}), numbered(roles)
     message = contract.Snapshot(time_ns=START_NS)
-    for n in range(400):
-        message.agents.append(running(f"s{n}", "cpus:1", {"f": resources("cpus:1", "r")}))
+    for n in range(agents):
+        held = [data for role in names for data in resources("cpus:1", role)]
+        message.agents.append(running(f"s{n}", f"cpus:{roles}", {"f": held}))
     made.restore(message)
     for event in (
-        contract.Event(add_framework=contract.AddFramework(framework_id="f", info=said("f", "r"))),
+        contract.Event(
+            add_framework=contract.AddFramework(framework_id="f", info=said("f", names))
+        ),
         contract.Event(remove_framework=contract.RemoveFramework(framework_id="f")),
     ):
         costs = costs_of_steps(made, event)
         assert len(costs) >= 400 // 50
         assert max(costs) * 2 < sum(costs)
+
+
+def test_roles_of_many_levels_are_sampled_in_many_short_steps() -> None:
+    """Each level of a role has a pool of its own, with one member."""
+    made, roles = with_counted_use("sdrf"), [f"{role}/b/c/d" for role in numbered(400)]
+    message = contract.Snapshot(time_ns=START_NS)
+    for n, role in enumerate(roles):
+        call = contract.AddFramework(framework_id=f"f{n}", info=said(f"f{n}", [role]))
+        message.frameworks.append(call)
+    other = contract.AddFramework(framework_id="other", info=said("other", ["x"]))
+    message.frameworks.append(other)
+    held = {f"f{n}": resources("cpus:1", role) for n, role in enumerate(roles)}
+    message.agents.append(running("s", "cpus:1000", held))
+    made.restore(message)
+    for number in range(3):
+        sample = contract.Event(tick=contract.Tick())
+        made.wait(LOOK)
+        costs = costs_of_steps(made, sample)
+        assert max(costs) < 25_000, "all 1,200 pools cost forty calls each or more"
+        # Another user uses more, so the entitlements of all roles change.
+        made.send(running(f"new{number}", "cpus:500", {"other": resources("cpus:200", "x")}))
+
+
+def test_many_shared_volumes_of_a_role_of_many_levels_cost_a_sample_little() -> None:
+    def cost(levels: int, held: int) -> int:
+        made, role = with_counted_use("drf"), "/".join("a" * levels)
+        made.restore(contract.Snapshot(time_ns=START_NS))
+        made.add_framework("f", role, active=False)
+        volumes = [resource("disk", "1", reserved=[role]) for _ in range(held)]
+        for number, volume in enumerate(volumes):
+            volume.disk.persistence.id = f"v{number}"
+            volume.shared.SetInParent()
+        call = agent_call("s", "cpus:4")
+        call.total.extend(volume.SerializeToString() for volume in volumes)
+        for volume in volumes:
+            volume.allocation_info.role = role
+        used = [volume.SerializeToString() for volume in volumes]
+        call.used.add(framework_id="f", resources=used)
+        call.running.extend(call.used)
+        made.send(call)
+        made.tick(LOOK)
+        made.wait(LOOK)
+        return counted(lambda: made.send(contract.Tick()))
+
+    cost(2, 10)  # fills the caches
+    deep = cost(22, 400) - cost(22, 200)
+    assert deep < 2 * 200, "a level costs less than a call for each volume"
 
 
 def with_counted_use(policy: str) -> MasterSide:

@@ -21,8 +21,8 @@ from allocator.fairness.quantities import Quantities
 from allocator.users.tree import NO_REPEATS, Repeats
 
 _NOTHING = Quantities()
-_AGENTS_A_STEP = 50
-"""Agents in a cooperative step, whose allocations to a framework are counted or ended."""
+_ALLOCATIONS_A_STEP = 50
+"""Allocations to a framework, of an agent and a role each, that a step counts or ends."""
 _CLIENTS_A_STEP = 200
 """Clients in a cooperative step, whose tasks are updated after a change of exclusions."""
 _ROLES_A_STEP = 25
@@ -241,10 +241,12 @@ class Ledger:
                 yield
             self._ensure_client(Client(role, framework.id))
         ordinary: dict[str, list[Quantities]] = {}
-        for number, agent_id in enumerate(self._agents_of.get(framework.id, ()), 1):
-            if not number % _AGENTS_A_STEP:
-                yield
+        number = 0
+        for agent_id in self._agents_of.get(framework.id, ()):
             for role, held in self.agents[agent_id].held_by(framework.id).items():
+                number += 1
+                if not number % _ALLOCATIONS_A_STEP:
+                    yield
                 if held.ordinary and role in ordinary:
                     ordinary[role].append(held.scalars)
                     continue
@@ -268,11 +270,13 @@ class Ledger:
         Generator for cooperative steps.
         """
         agent_ids = list(self._agents_of.get(framework.id, ()))
-        for number, agent_id in enumerate(agent_ids, 1):
-            if not number % _AGENTS_A_STEP:
-                yield
+        number = 0
+        for agent_id in agent_ids:
             agent = self.agents[agent_id]
             for role in agent.held_by(framework.id):
+                number += 1
+                if not number % _ALLOCATIONS_A_STEP:
+                    yield
                 self._set_held(agent, framework.id, role, NOTHING)
         for number, client in enumerate(self.clients.of(framework.id), 1):
             if not number % _ROLES_A_STEP:
