@@ -368,7 +368,8 @@ class LimitsSection(SettingsSection):
     """Maximum number of known users of all levels without frameworks and commitments. Above the
     limit, users are forgotten before `users.forget_after`: first the users with the least average
     use. Under policies that rank by accumulated use, the first are those whose accumulated use is
-    nearest to a new user's. Among equals, the users idle for longest are first."""
+    nearest to a new user's. Among equals, the users idle for longest are first. Users with a
+    weight of Mesos come last."""
 
     def limits(self) -> Limits:
         """Return this section's limits in the form that the engine takes."""
