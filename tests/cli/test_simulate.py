@@ -143,7 +143,7 @@ def test_the_fast_path_and_the_reference_give_equal_results(trace: Path) -> None
         ),
         (
             ["--policy", "drf", "--capacity", "cpu=1,mem=1"],
-            "the trace has no resource cpu; did you mean cpus. Give each resource of the trace once",
+            "the trace has no resource cpu; did you mean cpus. Give each resource of the trace",
         ),
         (["--policy", "drf", "--capacity", "cpus=1,mem=1,cpus=2"], "a resource is named twice"),
         (["--policy", "drf", "--capacity", "cpus=1,mem"], "'mem' is not NAME=AMOUNT"),

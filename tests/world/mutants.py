@@ -19,7 +19,7 @@ from allocator.cluster.allocation import progressive_filling
 from allocator.cluster.allocation.client_index import ClientIndex
 from allocator.cluster.allocation.progressive_filling import Budget, TaskBatch
 from allocator.cluster.calls import frameworks
-from allocator.cluster.frameworks import subscription
+from allocator.cluster.frameworks import framework, subscription
 from allocator.cluster.input.errors import InvalidEvent
 from allocator.cluster.input.limits import Limits
 from allocator.cluster.offers.offer_filters import OfferFilters
@@ -92,9 +92,9 @@ def _freed_twice() -> Iterator[None]:
     recover = Ledger.recover
 
     def wrong(
-        ledger: Ledger, agent: Agent, framework: str, role: str, resources: Resources
+        ledger: Ledger, agent: Agent, client: framework.Client, resources: Resources
     ) -> Resources:
-        missing = recover(ledger, agent, framework, role, resources)
+        missing = recover(ledger, agent, client, resources)
         agent.set_available(agent.available + resources)
         return missing
 
