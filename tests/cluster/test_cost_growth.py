@@ -835,7 +835,7 @@ def test_a_framework_changes_many_roles_in_many_short_steps(policy: str) -> None
         calls.append(contract.Event(update_framework=update))
     for event in calls:
         costs = costs_of_steps(made, event)
-        assert max(costs) * 4 < sum(costs)
+        assert max(costs) * 3 < sum(costs)
 
 
 def test_an_agent_is_tested_against_many_constraints_in_many_short_steps() -> None:
@@ -1005,7 +1005,7 @@ def test_changes_that_concern_all_users_take_many_short_steps(policy: str) -> No
         made.wait(LOOK)
         costs = costs_of_steps(made, event)
         assert max(costs) < 20 * users, "a user costs more calls in all"
-        assert sum(costs) < users or max(costs) * 4 < sum(costs)
+        assert sum(costs) < users or max(costs) * 3 < sum(costs)
 
 
 @pytest.mark.parametrize("policy", POLICIES)

@@ -437,7 +437,8 @@ def test_a_client_that_waits_for_its_turn_would_get_an_offer_alone(world: str) -
             why = run_to_completion(survey.explain(client))
             assert why is not None
             guaranteed = client.role in master.engine.quotas()  # for tasks of any demand
-            if "refused" not in why.agents and not (guaranteed and why.task):
+            declined_rest = why.task is None and why.lacking_resources  # of an agent without them
+            if "refused" not in why.agents and not declined_rest and not (guaranteed and why.task):
                 seen_reasons.add(why.reason)
                 served = {offer.agent for offer in alone(mirror, client)}
                 assert bool(served) == (why.reason == "turn"), (why, served)
