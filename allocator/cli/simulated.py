@@ -20,9 +20,10 @@ if TYPE_CHECKING:
     from allocator.simulation.trace import Trace
 
 RULES = (
-    "Report the rule of your cluster, even if verdicts differ: skip for Mesos, where small tasks "
-    "start while a large one waits; head-of-line if a large task blocks small ones, as in the SDRF "
-    "paper. For a backfill scheduler, such as Slurm's, repeat this with --blocking hold."
+    "Report the rule of your cluster, even if verdicts differ. Under skip, as in Mesos, small "
+    "tasks start while a large one waits. Under head-of-line, as in the SDRF paper, a large task "
+    "blocks small ones. For a backfill scheduler, such as Slurm's, repeat this with --blocking "
+    "hold."
 )
 """Says which of two rules for tasks that do not fit to report."""
 _SHOWN = 12

@@ -230,7 +230,7 @@ def test_policies_are_compared_with_a_figure(trace: Path, tmp_path: Path) -> Non
     assert (drf["verdict"], sdrf["verdict"]) == (None, "equal")
     assert "sdrf:half_life=1m: no user's mean wait differs by more than a second from drf." in table
     assert sdrf["skip"]["verdict"] == "equal"
-    assert "Report the rule of your cluster, even if verdicts differ:" in " ".join(table.split())
+    assert "Report the rule of your cluster, even if verdicts differ." in " ".join(table.split())
     assert "Is the model right?" not in table, "the trace has no record"
     assert "compare a longer history" not in table
     assert "no other months: add --periods N" in " ".join(table.split())

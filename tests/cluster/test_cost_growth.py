@@ -932,8 +932,8 @@ def test_roles_of_many_levels_are_sampled_in_many_short_steps() -> None:
     for n, role in enumerate(roles):
         call = contract.AddFramework(framework_id=f"f{n}", info=said(f"f{n}", [role]))
         message.frameworks.append(call)
-    other = contract.AddFramework(framework_id="other", info=said("other", ["x"]))
-    message.frameworks.append(other)
+    add = contract.AddFramework(framework_id="other", info=said("other", ["x"]))
+    message.frameworks.append(add)
     held = {f"f{n}": resources("cpus:1", role) for n, role in enumerate(roles)}
     message.agents.append(running("s", "cpus:1000", held))
     made.restore(message)

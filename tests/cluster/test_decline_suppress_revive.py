@@ -283,6 +283,6 @@ def test_a_revival_of_a_client_that_fits_nowhere_visits_no_agent(suppressed: int
         return calls, master.engine.statistics.candidates - before
 
     cost(2)  # fills the caches
-    (few, no_agent), (many, none) = cost(50), cost(100)
-    assert (no_agent, none) == (0, 0)
+    (few, first), (many, second) = cost(50), cost(100)
+    assert (first, second) == (0, 0)
     assert many <= few + (50 * 20 if suppressed else 0)

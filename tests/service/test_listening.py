@@ -179,13 +179,13 @@ def test_a_call_on_a_port_of_masters_waits_for_the_former_call_of_its_connection
         async with (
             port,
             grpc.aio.insecure_channel(address, own) as channel,
-            grpc.aio.insecure_channel(address, own) as other,
+            grpc.aio.insecure_channel(address, own) as second,
             asyncio.TaskGroup() as group,
         ):
             for connection, method, begun in (
                 (channel, "/x.Y/first", 1),
                 (channel, "/x.Y/second", 1),
-                (other, "/x.Y/other", 2),
+                (second, "/x.Y/other", 2),
             ):
                 group.create_task(call(connection, method))
                 while len(serves.begun) < begun:  # noqa: ASYNC110 - gRPC signals nothing

@@ -159,12 +159,12 @@ class _Amounts:
 
         The result must be renewed.
         """
-        for left in (index, index - 1):
-            pair = self._intervals[left : left + 2] if left >= 0 else []
+        for first in (index, index - 1):
+            pair = self._intervals[first : first + 2] if first >= 0 else []
             if len(pair) == 2 and sum(len(part.clients) for part in pair) <= _AMOUNTS:
                 pair[0].clients.update(pair[1].clients)
-                del self._lows[left + 1], self._intervals[left + 1]
-                index = left
+                del self._lows[first + 1], self._intervals[first + 1]
+                index = first
         return index
 
     def _divide(self, index: int) -> Cooperative[None]:

@@ -404,6 +404,6 @@ def _ahead(explanation: admin.Explanation, why: Explanation) -> str:
         (passing.after for passing in explanation.passings if passing.passed == ahead), None
     )
     how_long = "" if until is None else f", for {duration(until)} if nothing changes"
-    others = explanation.users_ahead - 1
-    also = f"; {counted(others, 'other user')} {'is' if others == 1 else 'are'} also ahead of it"
-    return f"; {called(ahead)} is served first{how_long}{also if others > 0 else ''}"
+    further = explanation.users_ahead - 1
+    also = f"; {counted(further, 'other user')} {'is' if further == 1 else 'are'} also ahead of it"
+    return f"; {called(ahead)} is served first{how_long}{also if further > 0 else ''}"

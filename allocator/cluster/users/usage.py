@@ -127,8 +127,8 @@ def _merged(name: str, branches: list[_Branch], parts: dict[str, Quantities]) ->
         parts: Receives the parts by member.
     """
     largest = max(branches, key=lambda branch: len(branch.volumes))
-    others = [branch for branch in branches if branch is not largest]
-    number = Counter(volume for branch in others for volume in branch.volumes)
+    smaller = [branch for branch in branches if branch is not largest]
+    number = Counter(volume for branch in smaller for volume in branch.volumes)
     repeated = {volume for volume in number if volume in largest.volumes}
     number.update(repeated)
     for branch in branches:

@@ -480,8 +480,8 @@ def _named(users: list[str]) -> str:
     if not users:
         return ""
     names = ", ".join(map(called, users[:_NAMED]))
-    more = f" and {len(users) - _NAMED} more" if len(users) > _NAMED else ""
-    return f"{names}{more} {'stays' if len(users) == 1 else 'stay'}"
+    hidden = f" and {len(users) - _NAMED} more" if len(users) > _NAMED else ""
+    return f"{names}{hidden} {'stays' if len(users) == 1 else 'stay'}"
 
 
 def _words_of_turns(before_others: int, tasks: int) -> str:
