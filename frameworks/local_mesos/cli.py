@@ -91,6 +91,7 @@ def local_mesos(
     round_trip_ms. The command stops on SIGTERM and Ctrl-C.
 
     Example: longshare local-mesos --agents 4 --resources 'cpus:4;mem:6144'
+    --agents 2 --resources 'cpus:4;mem:6144;gpus:2'
     """
     import asyncio  # noqa: PLC0415 - keeps `--help` fast
 
