@@ -32,7 +32,10 @@ class LoopLatency:
         """Number of stretches of work longer than `BUDGET`."""
         self._clock = clock
         self._longest = self._previous_longest = 0.0
-        self._window_end = clock() + _WINDOW
+        self.unremarkable = 0.0
+        """Seconds of work, or fewer, that change nothing before `window_end`."""
+        self.window_end = clock() + _WINDOW
+        """End of the present minute, by the clock."""
 
     def note(self, seconds: float) -> None:
         """Record how long the event loop has just worked without waiting for events.
@@ -42,9 +45,10 @@ class LoopLatency:
         """
         if seconds > BUDGET:
             self.long += 1
-        if self._clock() >= self._window_end:
+        if self._clock() >= self.window_end:
             self._start_window()
         self._longest = max(self._longest, seconds)
+        self.unremarkable = min(self._longest, BUDGET)
 
     @property
     def longest(self) -> float:
@@ -52,16 +56,16 @@ class LoopLatency:
 
         The time covers the last one to two minutes.
         """
-        if self._clock() >= self._window_end:
+        if self._clock() >= self.window_end:
             self._start_window()
         return max(self._longest, self._previous_longest)
 
     def _start_window(self) -> None:
         """Begin to measure the next minute, and keep the longest time of the previous minute."""
-        late = self._clock() - self._window_end
+        late = self._clock() - self.window_end
         self._previous_longest = self._longest if late < _WINDOW else 0.0
-        self._longest = 0.0
-        self._window_end = self._clock() + _WINDOW
+        self._longest = self.unremarkable = 0.0
+        self.window_end = self._clock() + _WINDOW
 
 
 class _MeasuringSelector(selectors.DefaultSelector):
@@ -70,12 +74,15 @@ class _MeasuringSelector(selectors.DefaultSelector):
     def __init__(self, latency: LoopLatency) -> None:
         super().__init__()
         self._latency = latency
+        self._wait = super().select
         self._since = time.perf_counter()
 
     @override
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        self._latency.note(time.perf_counter() - self._since)
-        ready = super().select(timeout)
+        now, latency = time.perf_counter(), self._latency
+        if now - self._since > latency.unremarkable or now >= latency.window_end:
+            latency.note(now - self._since)  # a call for each of four waits a message is costly
+        ready = self._wait(timeout)
         self._since = time.perf_counter()
         return ready
 
