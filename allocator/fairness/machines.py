@@ -10,8 +10,8 @@ User = TypeVar("User", bound=Hashable)
 Machine: TypeAlias = str
 MayUse: TypeAlias = Callable[[Machine], bool]
 """Returns whether a user's tasks may run on a machine, by the machine's name. Equal functions must
-admit the same machines. The function is called when a machine is added and when a user is first
-restricted to it."""
+admit the same machines. The function is called at the first count of tasks after a machine was
+added, and when a user is first restricted to it."""
 
 _Class: TypeAlias = frozenset[tuple[str, int]]
 """Amounts of a machine class or of a task: pairs of resource name and thousandths."""
@@ -53,25 +53,40 @@ class Machines(Generic[User]):
         self._all = _Group()
         self._groups: dict[MayUse, _ConstraintGroup] = {}
         self._allowed: dict[User, _AllowedMachines] = {}
+        self._changes: dict[Machine, Quantities | None] = {}
+        """Resources of machines that were added since `_settle`; None for machines that are gone.
+
+        Most policies never count tasks, and then no call settles the changes."""
 
     def put(self, machine: Machine, capacity: Quantities) -> None:
         """Add a machine, or replace the resources of a known machine."""
-        if machine in self._machines:
-            self.discard(machine)
-        kind = frozenset(capacity.items())
-        self._machines[machine] = kind
-        self._all.add(kind)
-        for may_use, group in self._groups.items():
-            if may_use(machine):
-                group.put(machine, kind)
+        self._changes[machine] = capacity
 
     def discard(self, machine: Machine) -> None:
         """Forget a machine, if it is known."""
-        kind = self._machines.pop(machine, None)
-        if kind is not None:
-            self._all.take(kind)
-            for group in self._groups.values():
-                group.discard(machine)
+        if machine in self._machines:
+            self._changes[machine] = None
+        else:
+            self._changes.pop(machine, None)
+
+    def _settle(self) -> None:
+        """Count the machines that were added, and subtract those that are gone."""
+        if not self._changes:
+            return
+        changes, self._changes = self._changes, {}
+        for machine, capacity in changes.items():
+            former = self._machines.pop(machine, None)
+            if former is not None:
+                self._all.take(former)
+                for group in self._groups.values():
+                    group.discard(machine)
+            if capacity is not None:
+                kind = frozenset(capacity.items())
+                self._machines[machine] = kind
+                self._all.add(kind)
+                for may_use, group in self._groups.items():
+                    if may_use(machine):
+                        group.put(machine, kind)
 
     def restrict(self, user: User, may_use: MayUse | None) -> None:
         """Set the only placement constraint of a user, in place of all former ones. O(machines).
@@ -121,10 +136,12 @@ class Machines(Generic[User]):
 
     def monopoly(self, demand: Quantities) -> int:
         """Return how many whole tasks with this demand fit on all machines: h (TSF paper, §V-A)."""
+        self._settle()
         return self._all.fit(demand)
 
     def constrained_monopoly(self, user: User, demand: Quantities) -> int:
         """Return how many whole tasks with this demand fit on the machines that a user may use."""
+        self._settle()
         allowed = self._allowed.get(user)
         if allowed is None or None in allowed.kinds:
             return self._all.fit(demand)

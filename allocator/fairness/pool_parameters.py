@@ -77,6 +77,7 @@ class PoolParameters(Generic[User]):
         """Return a copy that later changes of this object do not affect."""
         duplicate = copy(self)
         if self._policy.counts_tasks:
+            self.machines._settle()  # noqa: SLF001 - Quantities cannot be copied
             duplicate.machines = deepcopy(self.machines)
         return duplicate
 

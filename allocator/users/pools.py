@@ -314,6 +314,8 @@ class UserPools(Generic[Client]):
         """
         self._announce_other_machines()
         self.machines.put(machine, total)
+        if self._policy.counts_tasks:  # at once, because the next count would settle all machines
+            self.machines._settle()  # noqa: SLF001 - not for other policies
 
     def discard_machine(self, machine: str) -> None:
         """Remove a machine that is gone."""

@@ -210,8 +210,10 @@ def test_a_constraint_without_users_is_not_evaluated_for_further_machines() -> N
     for number in range(3):
         machines.restrict("u", noting(f"{number}"))
         machines.put("1", Quantities.parse("cpus:1"))
+        assert machines.constrained_monopoly("u", Quantities.parse("cpus:1")) == 1
     machines.restrict("u", None)
     machines.put("1", Quantities.parse("cpus:2"))
+    assert machines.constrained_monopoly("u", Quantities.parse("cpus:1")) == 2
     assert asked == {"0": 1, "1": 2, "2": 2}
 
 
