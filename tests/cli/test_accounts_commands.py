@@ -248,7 +248,7 @@ def test_orders_are_audited_with_their_effect_and_boosts_show_their_end(
     run(running, "weight", "unset", "idle")
     assert "commitment" in run(running, "commitments", "set", "idle", "cpus=25%", "mem=0.1").output
     run(running, "commitments", "set", "idle", "cpus=25%", "0.1")
-    run(running, "commitments", "set", "idle", "0")
+    run(running, "commitments", "set", "idle", "0.5")
     run(running, "commitments", "set", "idle", "cpu=25%", code=1)
     run(running, "commitments", "set", "idle", "cpus=a", code=2)
     orders = json.loads(run(running, "audit", "--since", "1h", "--json").output)["orders"]
@@ -262,7 +262,7 @@ def test_orders_are_audited_with_their_effect_and_boosts_show_their_end(
     assert [bool(order["refusal"]) for order in orders] == [False] * 5 + [True]
     shown = run(running, "audit", "--since", "1h").output
     assert "set weight" in shown
-    assert "set commitments all_resources=0.0 user=idle" in " ".join(shown.split())
+    assert "set commitments all_resources=0.5 user=idle" in " ".join(shown.split())
     assert 'commitments={"cpus": 0.25} other_resources=0.1 user=idle' in " ".join(shown.split())
     assert "weight 1, no commitment → weight 4" in " ".join(shown.split())
     assert "REFUSED: the cluster has no 'cpu'; it has cpus, mem" in shown
@@ -272,6 +272,7 @@ def test_orders_are_audited_with_their_effect_and_boosts_show_their_end(
     begins = [number for number, line in enumerate(wrapped) if not line.startswith(" ")]
     assert len(begins) == len(orders), "each order begins a line; continuation lines are indented"
     assert " ".join(" ".join(wrapped).split()) == " ".join(shown.split())
+    run(running, "commitments", "set", "idle", "0")  # as it was
 
 
 @pytest.mark.slow
