@@ -103,7 +103,8 @@ class Explanation:
     """Resources that the client needs for one task; None if unknown."""
     declined_agents: int = 0
     """Number of agents without free resources on which the client has declined its task's needs.
-    The client would decline these agents even if they were free. Counted on request."""
+    The client would decline these agents even if they were free. If they are the most agents that
+    lack only free resources, `agents` counts them as declined instead. Counted on request."""
     reserved_for: frozenset[str] = frozenset()
     """Roles that reserve agents that would otherwise suit the client."""
     missing_resources: frozenset[str] = frozenset()
@@ -117,6 +118,9 @@ class Explanation:
     others_are_smaller: bool = False
     """Whether other clients have smaller tasks, which fit on agents too small for this client's
     task."""
+    reached_limits: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    """Quota that the client's role has used up: resource → consumed quantity and limit, in
+    thousandths. Empty if the guarantees of other roles are the reason, or without "quota"."""
 
     @property
     def is_reported(self) -> bool:
@@ -286,15 +290,15 @@ class Survey:
             return Explanation(client, own_reason, idle, task=task, unanswered_for=unanswered_for)
         minimum = framework.min_allocatable.get(client.role, self._rules.min_allocatable)
         needs = _ClientNeeds(client, framework, task, minimum)
-        counts, ends, refusing = Counter[Reason](), list[int](), 0
+        counts, ends = Counter[Reason](), list[int]()
         reserved_for, missing, lacking = set[str](), set[str](), Counter[str]()
-        check_declined = closely and task is not None and self._cluster.filters.count(client) > 0
+        full_groups = list[tuple[_EquivalentAgents, set[str], Resources]]()
         for group in self._groups.values():
             allowed = self._allowed(client, group.ids)
             counts["constraint"] += len(group.ids) - len(allowed)
             if allowed:
                 reason, offer = self._reason(needs, group)
-                declined = Counter[Reason]()
+                declined, is_full = Counter[Reason](), reason == "nothing_free"
                 if offer:
                     declined, end = yield from self._declined(client, allowed, offer)
                     used_up = needs.used_up(group.total, offer)
@@ -302,19 +306,24 @@ class Survey:
                     ends += [] if used_up or end is None else [end]
                     waiting = Counter[Reason]({"nothing_free": declined.total()})
                     counts += waiting if used_up else declined
+                    is_full = bool(used_up and declined)
                 elif closely and reason == "nothing_free":
                     lacking.update(dict.fromkeys(needs.lacking(group.free), len(allowed)))
-                    if check_declined:
-                        needed = group.total.plain.take_demand(task or Quantities()) or NOTHING
-                        declined_now, _ = yield from self._declined(client, allowed, needed)
-                        refusing += declined_now.total()
                 elif reason == "reserved":
                     reservations = (kind.reservation for kind in group.total)
                     reserved_for.update(role for role in reservations if role is not None)
                 elif reason == "no_such_resource":
                     missing.update(task.keys() - group.total.quantities.keys() if task else ())
                 counts[reason] += len(allowed) - declined.total()
+                full_groups += [(group, allowed, offer)] if is_full else []
             yield
+        blocked, end = Counter[Reason](), None
+        if closely or 2 * self._cluster.filters.count(client) > counts["nothing_free"]:
+            blocked, end = yield from self._declined_later(needs, full_groups)
+        are_most = 2 * blocked.total() > counts["nothing_free"]
+        counts += blocked if are_most else Counter[Reason]()
+        counts["nothing_free"] -= blocked.total() if are_most else 0
+        ends += [end] if end is not None and (are_most or closely) else []
         agent_counts = {reason: counts[reason] for reason in _AGENT_REASONS if counts[reason]}
         return Explanation(
             client,
@@ -323,12 +332,69 @@ class Survey:
             agent_counts,
             min(ends) / _NANOSECONDS if ends else None,
             task,
-            refusing,
+            blocked.total() if closely and not are_most else 0,
             frozenset(reserved_for),
             frozenset(missing),
             lacking_resources=self._scarcest(lacking),
             others_are_smaller=closely and task is not None and self.others_are_smaller(task),
+            reached_limits=self._reached_limits(needs) if counts["quota"] else {},
         )
+
+    def _reached_limits(self, needs: _ClientNeeds) -> dict[str, tuple[int, int]]:
+        """Return the limits of a client's role that leave too little for its next task.
+
+        Returns:
+            resource → consumed quantity and limit of the top-level role, in thousandths.
+        """
+        top, quotas = top_level(needs.client.role), self._cluster.ledger.quotas
+        quota = dict(quotas.items()).get(top)
+        if quota is None:
+            return {}
+        consumed, task = quotas.consumed()[top], needs.task
+        return {
+            name: (consumed[name], limit)
+            for name, limit in quota.shown_limits.items()
+            if consumed[name] + (1 if task is None else task[name]) > limit
+        }
+
+    def _declined_later(
+        self,
+        needs: _ClientNeeds,
+        full_groups: Iterable[tuple[_EquivalentAgents, set[str], Resources]],
+    ) -> Cooperative[tuple["Counter[Reason]", int | None]]:
+        """Count the full agents that a client would decline even after tasks there end.
+
+        With a demand, the client declines the resources of one task. Without a demand, it has
+        declined an offer with CPUs and memory: such an offer could have held a task.
+
+        Args:
+            needs: The client's task demand and minimum offer.
+            full_groups: Groups of agents with too little free, the IDs of the agents that the
+                client's constraints admit, and free resources without CPUs or memory. Agents where
+                the client does not decline these free resources do not count.
+
+        Returns:
+            The same as `_declined`.
+        """
+        client, filters, ends = needs.client, self._cluster.filters, list[int]()
+        declined = Counter[Reason]()
+        for group, agents, rest in full_groups if filters.count(client) else ():
+            if needs.task is not None:
+                offer = group.total.plain.take_demand(needs.task) or NOTHING
+                more, end = yield from self._declined(client, agents, offer)
+                declined += more
+                ends += [] if end is None else [end]
+                continue
+            needed = _NEEDED_BY_EVERY_TASK.intersection(group.total.quantities)
+            for number, agent in enumerate(agents, start=1):
+                end = filters.declined_until(client, agent, needed)
+                if end is not None and (not rest or filters.refuses(client, agent, rest)):
+                    declined["refused"] += 1
+                    ends.append(end)
+                if number % _AGENTS_A_STEP == 0:
+                    yield
+            yield
+        return declined, min(ends, default=None)
 
     def _scarcest(self, lacking: Mapping[str, int]) -> frozenset[str]:
         """Return the resources that most agents lack, and of these the rarest resources.
@@ -474,6 +540,8 @@ class Survey:
     def others_are_smaller(self, task: Quantities) -> bool:
         """Return whether another client that wants offers is known to have a smaller task.
 
+        A task without a resource, such as one without memory, is not smaller for that reason alone.
+
         Args:
             task: The task to compare with.
         """
@@ -482,7 +550,10 @@ class Survey:
             tasks = map(ledger.unit_demand, ledger.clients.wanting_offers)
             distinct = {frozenset(demand.items()) for demand in tasks if demand is not None}
             self._smallest = [Quantities(dict(amounts)) for amounts in distinct]
-        return any(task.contains(demand) and demand != task for demand in self._smallest)
+        return any(
+            task.contains(demand) and any(amount < task[name] for name, amount in demand.items())
+            for demand in self._smallest
+        )
 
     def _declined(
         self, client: Client, agents: set[str], offer: Resources

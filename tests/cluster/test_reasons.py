@@ -94,7 +94,8 @@ def test_declined_resources_are_reported_with_the_end_of_the_first_filter() -> N
     assert explanation.until == START_NS / SECOND + 60
     assert reasons_text(explanation, START_NS / SECOND + 15) == (
         "it has declined the resources of 2 agents that could serve it; "
-        "its first offer filter ends in 45.0 s; "
+        "its first offer filter ends in 45.0 s (REVIVE, or a restart of its scheduler, ends all of "
+        "its filters); "
         "it states no demand (longshare.demand), so offers may be too small for its tasks"
     )
     master.tick(61)
@@ -116,9 +117,44 @@ def test_a_filter_on_resources_that_are_not_free_is_reported_additionally() -> N
         )
         assert explanation.declined_agents == closely
     words = reasons_text(explanation, START_NS / SECOND)
-    assert words.endswith(
-        "; its offer filters would keep 1 agent from it even if a task's resources were free"
+    assert (
+        "; its offer filters would keep 1 agent from it even if a task's resources were free; "
+        "its first offer filter ends in 5.0 min (REVIVE, " in words
     )
+
+
+@pytest.mark.parametrize("demand", ["", "cpus:1;mem:64"])
+def test_filters_on_most_agents_are_the_reason_although_the_agents_are_full(demand: str) -> None:
+    """The advice to stop other users' tasks would free resources that the client declines."""
+    master = MasterSide()
+    master.send(labelled("f1", "a", **({"demand": demand} if demand else {})))
+    offers = [
+        offer for number in range(3) for offer in master.add_agent(f"s{number}", "cpus:4;mem:512")
+    ]
+    for offer in offers[:2]:
+        master.recover(offer, refuse_seconds=3600)
+    assert master.add_framework("f2", "b"), "f2 is offered what f1 has declined"
+    for closely in (False, True):
+        explanation = why(master.engine, closely=closely)
+        assert (explanation.reason, dict(explanation.agents)) == (
+            "refused",
+            {"refused": 2, "nothing_free": 1},
+        )
+        assert explanation.until == START_NS / SECOND + 3600
+        assert explanation.declined_agents == 0, "they count as declined already"
+    master.send(contract.ReviveOffers(framework_id="f1"))
+    assert why(master.engine).reason == "nothing_free"
+
+
+def test_a_decline_of_a_whole_offer_is_the_reason_although_only_memory_is_free() -> None:
+    master = MasterSide()
+    master.send(labelled("f1", "a"))
+    [offer] = master.add_agent("s1", "cpus:4;mem:512")
+    master.recover(offer, refuse_seconds=3600)
+    master.send(labelled("f2", "b", demand="cpus:4;mem:64"))
+    explanation = why(master.engine, closely=True)
+    assert dict(explanation.agents) == {"refused": 1}
+    assert explanation.until == START_NS / SECOND + 3600
 
 
 def test_a_filter_on_less_than_a_task_is_not_reported() -> None:
@@ -161,7 +197,9 @@ def test_headroom_for_another_roles_guarantee_is_reported_as_quota() -> None:
     quota = mesos.QuotaInfo(role="b", guarantee=[resource("cpus", "4"), resource("mem", "512")])
     master.send(contract.SetQuota(role="b", info=quota.SerializeToString()))
     assert master.add_agent("s1", "cpus:4;mem:512") == []
-    assert why(master.engine).reason == "quota"
+    explanation = why(master.engine)
+    assert explanation.reason == "quota"
+    assert reasons_text(explanation, 0.0).endswith("back: other roles have unmet guarantees")
     master.send(contract.RemoveQuota(role="b"))
     master.tick()
     assert why(master.engine).reason == "nothing_free"
@@ -492,6 +530,20 @@ def test_smaller_tasks_that_may_take_the_free_resources_are_reported() -> None:
     assert not why(master.engine, "f2", "b", closely=True).others_are_smaller
     master.send(contract.SuppressOffers(framework_id="f2"))
     assert not why(master.engine, closely=True).others_are_smaller
+    master.send(labelled("f3", "c", demand="cpus:4;mem:32"))
+    assert not why(master.engine, "f3", "c", closely=True).others_are_smaller, (
+        "f1 needs no memory, but as many CPUs"
+    )
+
+
+def test_a_reached_limit_of_the_role_is_reported_with_its_amounts() -> None:
+    master = cluster(demand="cpus:2")
+    quota = mesos.QuotaInfo(role="a", guarantee=[resource("cpus", "4")])
+    master.send(contract.SetQuota(role="a", info=quota.SerializeToString()))
+    master.add_agent("s1", "cpus:8;mem:512")
+    explanation = why(master.engine)
+    assert explanation.reason == "quota"
+    assert reasons_text(explanation, 0.0).endswith("its role has reached its limit: cpus 4 of 4")
 
 
 def passed_over(engine: Engine) -> frozenset[str]:

@@ -42,8 +42,7 @@ _SAID: dict[Reason, str] = {
     "no_agents": "no agent is registered",
     "turn": "{n} could serve it when its turn comes",
     "held": "{n} could serve it, but {are} held for a client whose task fits on no agent now",
-    "quota": "{n} could serve it, but quota keeps the resources back: its role's limit, or "
-    "guarantees of other roles",
+    "quota": "{n} could serve it, but quota keeps the resources back",
     "refused": "it has declined the resources of {n} that could serve it",
     "left_over": "it has not used all resources of its last offers from {n}: it left resources "
     "over, or the master refused its launches",
@@ -108,7 +107,7 @@ VOCABULARY = Vocabulary(
     wants_nothing="wants no offers",
     assumed="does",
     gets_nothing="gets no offers",
-    passed_over="none of its frameworks can be offered anything now, so it is passed over",
+    passed_over="none of its frameworks can be offered more now, so it is passed over",
     out_of_contact="no master has been connected",
     delays="Quota, constraints and declines",
     remedy="stop tasks; for a lasting change, shorten tasks or set a quota "
@@ -231,7 +230,9 @@ class MesosWording(Wording):
                 continue  # `about_clients` has already given the reason
             text = f"{reasons_text(why, view.now)}{_ahead(explanation, why)}"
             begin = idle_since.get(why.client)
-            lasts = "" if begin is None else f" It has held nothing since {since(begin, view.now)}."
+            lasts = ""
+            if begin is not None:
+                lasts = f" It has held nothing at least since {since(begin, view.now)}."
             result = "gets no more offers in {} now"
             if why.agents and _LASTING_REASONS.issuperset(why.agents):
                 result = "cannot get offers in {}"
@@ -345,7 +346,10 @@ def reasons_text(why: Explanation, now: float) -> str:
             f"its offer filters would keep {agents} from it even if a task's resources were free"
         )
     if why.until is not None:
-        parts.append(f"its first offer filter ends in {duration(max(why.until - now, 0.0))}")
+        parts.append(
+            f"its first offer filter ends in {duration(max(why.until - now, 0.0))} (REVIVE, or a "
+            "restart of its scheduler, ends all of its filters)"
+        )
     if why.task is None and "refused" in why.agents:
         parts.append(
             "it states no demand (longshare.demand), so offers may be too small for its tasks"
@@ -368,6 +372,13 @@ def _sentence(reason: Reason, why: Explanation) -> str:
     one = agents == 1
     are, have, lack = ("is", "has", "lacks") if one else ("are", "have", "lack")
     sentence = _SAID[reason].format(n=counted(agents, "agent"), are=are, have=have, lack=lack)
+    if reason == "quota":
+        limits = ", ".join(
+            f"{readable(name)} {consumed / 1000:g} of {limit / 1000:g}"
+            for name, (consumed, limit) in sorted(why.reached_limits.items())
+        )
+        cause = f"its role has reached its limit: {limits}" if limits else ""
+        return f"{sentence}: {cause or 'other roles have unmet guarantees'}"
     if reason == "no_such_resource" and why.missing_resources:
         return f"{sentence}: {', '.join(sorted(why.missing_resources))}"
     return sentence

@@ -318,6 +318,28 @@ class OfferFilters:
         own = self._entries_of(agent, slot)
         return max((entry.until[slot] for entry in own if offer in entry.resources), default=None)
 
+    def declined_until(self, client: Client, agent: str, names: Collection[str]) -> int | None:
+        """Return the last instant, in nanoseconds, of filters on declined offers with resources.
+
+        Resources that the client left unused of an accepted offer do not count. The result is None
+        without such a filter.
+
+        Args:
+            client: The client that may have declined.
+            agent: The agent's ID.
+            names: Names of the resources that the declined offer had.
+        """
+        slot = self._slots.get(client)
+        if agent not in self._by_agent or slot is None:
+            return None
+        ends = (
+            entry.until[slot]
+            for entry in self._entries_of(agent, slot)
+            if not entry.left_over >> slot & 1
+            and all(name in entry.resources.quantities for name in names)
+        )
+        return max(ends, default=None)
+
     def left_over(self, client: Client, agent: str, offer: Resources) -> bool:
         """Return whether a client would decline an offer only because of earlier accepted offers.
 
