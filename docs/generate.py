@@ -162,9 +162,12 @@ def _default(field: FieldInfo) -> str:
 
 
 def main() -> None:
-    """Write the pages."""
+    """Write the pages that change, and print their names."""
     for page in PAGES:
-        page.write_text(text(page), encoding="utf-8")
+        generated = text(page)
+        if generated != page.read_text(encoding="utf-8"):
+            page.write_text(generated, encoding="utf-8")
+            print(f"changed: docs/{page.relative_to(DOCS)}")
 
 
 if __name__ == "__main__":

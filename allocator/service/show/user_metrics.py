@@ -3,7 +3,7 @@
 Writing takes long, because there may be thousands of users and roles.
 """
 
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Iterator, Mapping
 from hashlib import sha256
 from itertools import chain, islice
 from typing import Any, TypeAlias
@@ -176,15 +176,31 @@ _WAITED: MetricDefinition[None] = MetricDefinition(
     labels=("user", "reason"),
     unit="seconds",
 )
-_FILTERS: MetricDefinition[None] = MetricDefinition(
-    "longshare_role_offer_filters",
-    "Offer filters in force, by the role that declined.",
-    labels=("role",),
-)
 WAITING: MetricGroup[None] = MetricGroup(
     "Waiting users and frameworks",
-    (_WAITING, _WAITED, _TAKES_NOTHING, _FILTERS, _UNLISTED),
+    (_WAITING, _WAITED, _TAKES_NOTHING, _UNLISTED),
 )
+
+
+def _by_role(
+    values: Callable[[SchedulerAdapter], Mapping[str, float]],
+) -> Callable[[SchedulerAdapter], Iterator[Sample]]:
+    """Return a function that reads one metric of each role."""
+    return lambda adapter: (((role,), value) for role, value in values(adapter).items())
+
+
+ROLES: MetricGroup[SchedulerAdapter] = MetricGroup(
+    "Roles",
+    (
+        MetricDefinition(
+            "longshare_role_offer_filters",
+            "Offer filters in force, by the role that declined.",
+            _by_role(lambda adapter: adapter.filters_by_role()),
+            ("role",),
+        ),
+    ),
+)
+"""Metrics with the label `role` alone. `metrics.users` limits how many roles they have together."""
 
 _SHADOW_TURN: MetricDefinition[None] = MetricDefinition(
     "longshare_shadow_turn",
@@ -267,7 +283,7 @@ USAGE: MetricGroup[_Usage] = MetricGroup(
     present="with `[accounting]`, as of its latest write",
 )
 
-GROUPS: tuple[MetricGroup[Any], ...] = (SHARES, WAITING, USAGE, SHADOW_USERS)
+GROUPS: tuple[MetricGroup[Any], ...] = (SHARES, WAITING, ROLES, USAGE, SHADOW_USERS)
 """All metrics of users and roles, in the order of the page on metrics."""
 
 
@@ -295,7 +311,8 @@ def exposition(  # noqa: PLR0913 - every source of metrics
 
     Metrics are written for a limited number of users and roles, because frameworks may register
     thousands of roles. Users with the largest shares and commitments are selected first, then users
-    that have been known longest.
+    that have been known longest. Roles with the largest value of the first metric in `ROLES` are
+    selected first, then roles with the largest value of the next metric.
 
     Args:
         adapter: The adapter to read.
@@ -310,9 +327,7 @@ def exposition(  # noqa: PLR0913 - every source of metrics
     for family in registry.collect():  # reads each metric when the loop asks for it
         parts.append(_text(family))
         yield
-    filters = adapter.filters_by_role()
-    roles = listed_roles.among(sorted(filters, key=filters.__getitem__, reverse=True))
-    yield from _append_family(_FILTERS, (((role,), filters[role]) for role in roles), parts)
+    yield from _of_roles(adapter, listed_roles, parts)
     waiting = waits.clients().items()
     yield from _append_family(_WAITING, (((reason,), number) for reason, number in waiting), parts)
     known = list(adapter.pool.users())
@@ -338,6 +353,23 @@ def exposition(  # noqa: PLR0913 - every source of metrics
     yield from _of_shadows(adapter, shadows, frozenset(users), parts)
     yield from _append_group(SHARES, rows, parts)
     return b"".join(parts)
+
+
+def _of_roles(adapter: SchedulerAdapter, listed: LabelLimiter, parts: list[bytes]) -> Work[None]:
+    """Append the metrics of roles to the output, in cooperative steps.
+
+    Args:
+        adapter: The adapter to read.
+        listed: Selects the roles, once for all metrics.
+        parts: Output so far, in Prometheus's text format.
+    """
+    values = [dict(metric.samples(adapter)) for metric in ROLES.metrics]
+    known = list(dict.fromkeys(chain.from_iterable(values)))
+    known.sort(key=lambda labels: [of_role.get(labels, 0.0) for of_role in values], reverse=True)
+    roles = [(role,) for role in listed.among(role for (role,) in known)]
+    for metric, of_role in zip(ROLES.metrics, values, strict=True):
+        samples = ((labels, of_role[labels]) for labels in roles if labels in of_role)
+        yield from _append_family(metric, samples, parts)
 
 
 def _of_shadows(

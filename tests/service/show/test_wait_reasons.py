@@ -16,14 +16,16 @@ from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
 from allocator.cooperative import Cooperative, run_to_completion
 from allocator.service.masters.session import SessionStatistics
+from allocator.service.show import user_metrics
 from allocator.service.show.explain import explain
 from allocator.service.show.explanations import collect_facts
 from allocator.service.show.label_limiter import AN_HOUR, LabelLimiter
 from allocator.service.show.metric_definitions import MetricDefinition, MetricGroup, register
 from allocator.service.show.shadows import Shadows
 from allocator.service.show.shares import user_shares
-from allocator.service.show.user_metrics import LONGEST, exposition
+from allocator.service.show.user_metrics import LONGEST, ROLES, exposition
 from allocator.service.show.wait_reasons import LASTING, MOST_LINES, Waits
+from allocator.users.adapter import SchedulerAdapter
 from tests.cluster.master_side import MasterSide, framework_info
 from tests.service.served import Stream, service
 
@@ -177,9 +179,13 @@ def test_the_service_updates_wait_reasons_by_itself(tmp_path: Path) -> None:
 
 
 def writing(
-    master: MasterSide, waits: Waits, registry: CollectorRegistry, listed: LabelLimiter
+    master: MasterSide,
+    waits: Waits,
+    registry: CollectorRegistry,
+    listed: LabelLimiter,
+    most_roles: int = 9,
 ) -> Cooperative[bytes]:
-    shadows, roles = Shadows({}), LabelLimiter(9)
+    shadows, roles = Shadows({}), LabelLimiter(most_roles)
     return exposition(master.engine, registry, waits, shadows, listed=listed, listed_roles=roles)
 
 
@@ -204,6 +210,42 @@ def test_users_in_metrics_are_limited_and_their_names_shortened() -> None:
     assert max(map(len, users)) == LONGEST + 1 + 16
     [unlisted] = [f for f in families if f.name == "longshare_unlisted_users"]
     assert unlisted.samples[0].value == 3
+
+
+def test_roles_are_selected_once_for_all_metrics_by_the_first_metric_then_by_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    master = MasterSide()
+    for number, role in enumerate("ced"):  # the roles have 1, 2 and 3 offer filters
+        offers = master.add_framework(f"of {role}", role)
+        for offer in (*offers, *master.add_agent(f"s{number}", "cpus:4;mem:512")):
+            assert master.recover(offer, refuse_seconds=300) == []
+        master.send(contract.SuppressOffers(framework_id=f"of {role}"))
+    waits = Waits(master.engine, SessionStatistics(connected=True))
+
+    def values(most_roles: int) -> dict[tuple[str, str], float]:
+        steps = writing(master, waits, CollectorRegistry(), LabelLimiter(9), most_roles)
+        text = run_to_completion(steps).decode()
+        samples = (s for f in text_string_to_metric_families(text) for s in f.samples)
+        return {(s.name, s.labels["role"]): s.value for s in samples if "role" in s.labels}
+
+    [filters] = ROLES.metrics
+    assert values(2) == {(filters.name, "d"): 3.0, (filters.name, "e"): 2.0}
+    weights = {"x": 1.0, "c": 4.0, "y": 2.0}
+    weight: MetricDefinition[SchedulerAdapter] = MetricDefinition(
+        "longshare_role_weight",
+        "A second metric of roles.",
+        lambda _: [((role,), number) for role, number in weights.items()],
+        ("role",),
+    )
+    monkeypatch.setattr(user_metrics, "ROLES", MetricGroup("Roles", (filters, weight)))
+    assert values(4) == {
+        (filters.name, "d"): 3.0,
+        (filters.name, "e"): 2.0,
+        (filters.name, "c"): 1.0,
+        (weight.name, "c"): 4.0,
+        (weight.name, "y"): 2.0,
+    }
 
 
 def test_a_step_of_writing_reads_at_most_one_metric_of_a_registry() -> None:
