@@ -53,11 +53,12 @@ mistake."""
 
 
 _ENGINE: dict[str, Any] = {setting.name: setting.default for setting in fields(EngineSettings)}
-_DECLARED: dict[str, Any] = {setting.name: setting.default for setting in fields(DeclaredUser)}
-"""Default of each engine setting, and of each setting of a declared user, by name.
+"""Default of each engine setting, by name.
 
 The configuration takes its defaults from the engine, so that each default has one source.
 """
+_DECLARED: dict[str, Any] = {setting.name: setting.default for setting in fields(DeclaredUser)}
+"""Default of each setting of a declared user, by name."""
 _CONFORMANCE_TRIALS = 25
 """Number of random cases per requirement with which an external policy is tested before the service
 starts."""

@@ -184,7 +184,10 @@ class SchedulerAdapter(UserView):
         """
 
     def filters_by_role(self) -> dict[str, int]:
-        """Return the number of offer filters in force by role, for roles that have any."""
+        """Return the number of offer filters in force by role, for roles that have any.
+
+        Schedulers without offers have no filters, so an adapter for one keeps this default.
+        """
         return {}
 
     @abstractmethod

@@ -228,6 +228,8 @@ class ClientOrder:
     def first(self, agent: Agent, eligible: ClientMask) -> Client | None:
         """Return the first client of `clients`; None if no client is eligible.
 
+        Before any allocation of a cycle, `first_client` finds it without sorter snapshots.
+
         Args:
             agent: The agent to allocate.
             eligible: The clients to consider, as a mask.
@@ -478,8 +480,9 @@ class ClientOrder:
 def first_client(clients: Clients, index: ClientIndex, eligible: ClientMask) -> Client | None:
     """Return the first of the eligible clients before any allocation of a cycle.
 
-    The pools are in the order in which `ClientOrder.clients` visits them, unless the policy ranks
-    users on each machine separately.
+    This function reads the pools, so a cycle with one allocation needs no sorter snapshots.
+    `ClientOrder.first` reads the cycle's snapshots. Both find the same client, unless the policy
+    ranks users on each machine separately.
 
     Args:
         clients: All clients.

@@ -29,7 +29,8 @@ class LabelLimiter:
     def among(self, names: Iterable[str]) -> list[str]:
         """Select the names that get metrics now, and return them in the given order.
 
-        A scrape calls this method once, because two calls may select twice as many names.
+        A scrape calls this method once for all metrics of users, and once for those of roles: two
+        calls may select twice as many names.
 
         Args:
             names: All names that exist now, the most important first.

@@ -3,6 +3,7 @@
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 import structlog
@@ -25,7 +26,6 @@ from allocator.service.show.shadows import Shadows
 from allocator.service.show.shares import user_shares
 from allocator.service.show.user_metrics import LONGEST, ROLES, exposition
 from allocator.service.show.wait_reasons import LASTING, MOST_LINES, Waits
-from allocator.users.adapter import SchedulerAdapter
 from tests.cluster.master_side import MasterSide, framework_info
 from tests.service.served import Stream, service
 
@@ -232,7 +232,7 @@ def test_roles_are_selected_once_for_all_metrics_by_the_first_metric_then_by_the
     [filters] = ROLES.metrics
     assert values(2) == {(filters.name, "d"): 3.0, (filters.name, "e"): 2.0}
     weights = {"x": 1.0, "c": 4.0, "y": 2.0}
-    weight: MetricDefinition[SchedulerAdapter] = MetricDefinition(
+    weight: MetricDefinition[Any] = MetricDefinition(
         "longshare_role_weight",
         "A second metric of roles.",
         lambda _: [((role,), number) for role, number in weights.items()],
