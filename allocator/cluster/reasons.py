@@ -103,8 +103,8 @@ class Explanation:
     """Resources that the client needs for one task; None if unknown."""
     declined_agents: int = 0
     """Number of agents without free resources on which the client has declined its task's needs.
-    The client would decline these agents even if they were free. If they are the most agents that
-    lack only free resources, `agents` counts them as declined instead. Counted on request."""
+    The client would decline these agents even if they were free. If most agents without
+    free resources are declined, `agents` counts them as declined instead. Counted on request."""
     reserved_for: frozenset[str] = frozenset()
     """Roles that reserve agents that would otherwise suit the client."""
     missing_resources: frozenset[str] = frozenset()
@@ -119,8 +119,8 @@ class Explanation:
     """Whether other clients have smaller tasks, which fit on agents too small for this client's
     task."""
     reached_limits: Mapping[str, tuple[int, int]] = field(default_factory=dict)
-    """Quota that the client's role has used up: resource → consumed quantity and limit, in
-    thousandths. Empty if the guarantees of other roles are the reason, or without "quota"."""
+    """Exhausted quota of the client's role: resource → consumed quantity and limit, in
+    thousandths. Empty if unmet guarantees of further roles are the reason, or without "quota"."""
 
     @property
     def is_reported(self) -> bool:
@@ -341,7 +341,7 @@ class Survey:
         )
 
     def _reached_limits(self, needs: _ClientNeeds) -> dict[str, tuple[int, int]]:
-        """Return the limits of a client's role that leave too little for its next task.
+        """Return the limits of a client's role with too little left for the client's next task.
 
         Returns:
             resource → consumed quantity and limit of the top-level role, in thousandths.
@@ -362,16 +362,16 @@ class Survey:
         needs: _ClientNeeds,
         full_groups: Iterable[tuple[_EquivalentAgents, set[str], Resources]],
     ) -> Cooperative[tuple["Counter[Reason]", int | None]]:
-        """Count the full agents that a client would decline even after tasks there end.
+        """Count the full agents on which a client would decline offers even after tasks end.
 
         With a demand, the client declines the resources of one task. Without a demand, it has
-        declined an offer with CPUs and memory: such an offer could have held a task.
+        declined an offer with CPUs and memory, in which a task may have fit.
 
         Args:
             needs: The client's task demand and minimum offer.
-            full_groups: Groups of agents with too little free, the IDs of the agents that the
-                client's constraints admit, and free resources without CPUs or memory. Agents where
-                the client does not decline these free resources do not count.
+            full_groups: Groups of agents with too little free, the IDs of the agents admitted by
+                the client's constraints, and free resources without CPUs or memory. Agents
+                count only if the client declines these free resources there.
 
         Returns:
             The same as `_declined`.
@@ -540,7 +540,7 @@ class Survey:
     def others_are_smaller(self, task: Quantities) -> bool:
         """Return whether another client that wants offers is known to have a smaller task.
 
-        A task without a resource, such as one without memory, is not smaller for that reason alone.
+        A task is not smaller only because its demand lacks a resource, for example memory.
 
         Args:
             task: The task to compare with.

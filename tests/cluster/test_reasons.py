@@ -125,7 +125,7 @@ def test_a_filter_on_resources_that_are_not_free_is_reported_additionally() -> N
 
 @pytest.mark.parametrize("demand", ["", "cpus:1;mem:64"])
 def test_filters_on_most_agents_are_the_reason_although_the_agents_are_full(demand: str) -> None:
-    """The advice to stop other users' tasks would free resources that the client declines."""
+    """explain advised to stop tasks, but the client would decline the freed resources."""
     master = MasterSide()
     master.send(labelled("f1", "a", **({"demand": demand} if demand else {})))
     offers = [
@@ -133,7 +133,7 @@ def test_filters_on_most_agents_are_the_reason_although_the_agents_are_full(dema
     ]
     for offer in offers[:2]:
         master.recover(offer, refuse_seconds=3600)
-    assert master.add_framework("f2", "b"), "f2 is offered what f1 has declined"
+    assert master.add_framework("f2", "b"), "f2 holds the declined resources"
     for closely in (False, True):
         explanation = why(master.engine, closely=closely)
         assert (explanation.reason, dict(explanation.agents)) == (

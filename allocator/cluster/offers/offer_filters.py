@@ -321,13 +321,13 @@ class OfferFilters:
     def declined_until(self, client: Client, agent: str, names: Collection[str]) -> int | None:
         """Return the last instant, in nanoseconds, of filters on declined offers with resources.
 
-        Resources that the client left unused of an accepted offer do not count. The result is None
-        without such a filter.
+        Unused resources of accepted offers do not count. The result is None without a filter on
+        a declined offer.
 
         Args:
-            client: The client that may have declined.
+            client: The client.
             agent: The agent's ID.
-            names: Names of the resources that the declined offer had.
+            names: Names of the resources in the declined offer.
         """
         slot = self._slots.get(client)
         if agent not in self._by_agent or slot is None:
