@@ -381,7 +381,8 @@ class Survey:
         for group, agents, rest in full_groups if filters.count(client) else ():
             if needs.task is not None:
                 offer = group.total.plain.take_demand(needs.task) or NOTHING
-                more, end = yield from self._declined(client, agents, offer)
+                tested = agents if offer else set[str]()
+                more, end = yield from self._declined(client, tested, offer)
                 declined += more
                 ends += [] if end is None else [end]
                 continue
@@ -507,11 +508,12 @@ class Survey:
             allowed = self._allowed(client, group.ids)
             reason, offer = self._reason(needs, group) if allowed else ("constraint", NOTHING)
             if reason in _TEMPORARY and not self._is_at_limit(needs, group.total):
-                if not offer and task is not None:
-                    offer = group.total.plain.take_demand(task) or NOTHING
-                if not refuses or not offer or needs.used_up(group.total, offer):
+                if not refuses:
                     return True
-                declined, _ = yield from self._declined(client, allowed, offer)
+                if offer and not needs.used_up(group.total, offer):
+                    declined, _ = yield from self._declined(client, allowed, offer)
+                else:
+                    declined, _ = yield from self._declined_later(needs, [(group, allowed, offer)])
                 if declined.total() < len(allowed):
                     return True
             yield

@@ -155,6 +155,7 @@ def test_a_decline_of_a_whole_offer_is_the_reason_although_only_memory_is_free()
     explanation = why(master.engine, closely=True)
     assert dict(explanation.agents) == {"refused": 1}
     assert explanation.until == START_NS / SECOND + 3600
+    assert run_to_completion(master.engine.unservable_users(declining=True)) == {"a"}
 
 
 def test_a_filter_on_less_than_a_task_is_not_reported() -> None:
