@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from allocator.simulation.trace import Trace
 
 _TRIALS = (12, 6)
+_DEFAULT = "1d"
+"""Half-life to set if a trace shows nothing: most users come again on the next day."""
 _FLAT = 4.0
 """Ratio of the longest to the shortest nearly best half-life, from which an optimum is called flat.
 
@@ -40,11 +42,12 @@ def advise(
 ) -> None:
     """Find the half-life of SDRF under which users of a trace wait least, and its uncertainty.
 
-    The command simulates DRF, and SDRF with half-lives from a minute to four times the trace's
-    length. The criterion is the mean of users' mean waits; see docs/how-to/choose-a-half-life.md.
+    The command simulates DRF, and SDRF with half-lives from a minute to the trace's length.
+    The criterion is the mean of users' mean waits; see docs/how-to/choose-a-half-life.md.
 
-    Without --blocking, the command searches with head-of-line, and again with skip. If the trace
-    has recorded waits, they are compared with those under DRF, as a check of the model.
+    Without --blocking, the rule is the one under which jobs in order of submission reproduce the
+    recorded waits. If none does, or without a record, the command searches with head-of-line, and
+    again with skip.
 
     Exit codes: 0, done; 1, no half-life can change anything; 2, the trace or the setting cannot be
     used.
@@ -56,7 +59,7 @@ def advise(
     from allocator.cli.simulated import print_never_started, show_records
     from allocator.simulation import advice, fastest, store
     from allocator.simulation.setting import Setting
-    from allocator.simulation.studies.comparisons import check_record
+    from allocator.simulation.studies.comparisons import check_record, check_rules
 
     records: dict[str, RecordCheck | None] = {}  # of DRF, by rule for tasks that do not fit
 
@@ -79,7 +82,12 @@ def advise(
         )
         setting.check(content)
         compiled()
-        settings = [setting] if blocking else [setting, replace(setting, blocking="skip")]
+        fifo = check_rules(content, setting.capacity, recorded)
+        fitting = None if fifo is None else fifo.reproduces
+        if fitting and not blocking:
+            setting = replace(setting, blocking=fitting)
+        rule = blocking or fitting
+        settings = [setting] if rule else [setting, replace(setting, blocking="skip")]
         with bar("simulating", len(settings) * (1 + sum(_TRIALS)), "runs") as report:
             result, skipping = _searched(content, settings, simulate, report)
     except advice.AdviceError as error:
@@ -94,6 +102,10 @@ def advise(
             "setting": asdict(setting) | {"load": load},
             **_as_json(result),
             "skip": None if skipping is None else _as_json(skipping),
+            "rule_of_record": fitting,
+            "record_of_fifo_per_job": None
+            if fifo is None
+            else {name: asdict(check) for name, check in fifo.checks.items()},
             "record": {
                 rule: None if check is None else asdict(check) for rule, check in records.items()
             },
@@ -101,13 +113,13 @@ def advise(
         typer.echo(json.dumps(answer, indent=2))
     else:
         print_never_started(result.never_started)
+        show_records(fifo, {rule: {"drf": check} for rule, check in records.items()})
         _show(result, setting.blocking)
         if skipping is not None:
             _show(skipping, "skip")
             _show_both(result, skipping)
-        elif not blocking:
+        elif not rule:
             typer.echo("With --blocking skip, no half-life changes any user's mean wait.")
-        show_records({rule: {"drf": check} for rule, check in records.items()})
 
 
 def _searched(
@@ -206,7 +218,7 @@ def _show(result: "Advice", rule: str) -> None:
             style=mark,
         )
     out.print(
-        f"\nWith --blocking {rule}, the mean of users' mean waits is {duration(result.drf_wait_s)} "
+        f"With --blocking {rule}, the mean of users' mean waits is {duration(result.drf_wait_s)} "
         "under DRF, and under SDRF:",
         highlight=False,
     )
@@ -234,9 +246,7 @@ def _show(result: "Advice", rule: str) -> None:
             highlight=False,
         )
         _advise_for_light_users(result)
-        if result.helps:
-            out.print(f"If you run sdrf already: {_choice(result)}", highlight=False)
-            _warn_of_chance(result)
+        out.print(_without_evidence(result.between_bursts_s), highlight=False)
         return
     out.print(_choice(result), highlight=False)
     _warn_of_chance(result)
@@ -246,6 +256,24 @@ def _show(result: "Advice", rule: str) -> None:
             "too short to find the best one.",
             highlight=False,
         )
+
+
+def _without_evidence(between_bursts: float | None) -> str:
+    """Return a sentence that names a half-life for a trace that does not decide.
+
+    Args:
+        between_bursts: Seconds between two bursts of a light user; None: unknown.
+    """
+    if between_bursts is None:
+        return (
+            f'If you must run sdrf: no light user has two bursts, so set half_life = "{_DEFAULT}". '
+            "Use is then remembered until the next day, and over-use is forgotten within a week."
+        )
+    return (
+        f'If you must run sdrf: set half_life = "{_setting(between_bursts)}", the time between two '
+        "bursts of a light user under DRF. Use is then remembered until the next burst. This trace "
+        "does not confirm it."
+    )
 
 
 def _warn_of_chance(result: "Advice") -> None:

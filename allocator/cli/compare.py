@@ -26,7 +26,7 @@ if TYPE_CHECKING:
         GroupComparison,
         PeriodComparison,
     )
-    from allocator.simulation.studies.comparisons import RecordCheck
+    from allocator.simulation.studies.comparisons import RecordCheck, RuleCheck
     from allocator.simulation.studies.measures import Floats, UserMeasures
     from allocator.simulation.trace import Trace
 
@@ -36,6 +36,8 @@ _PERIODS = 6
 """Least number of periods that says much about other periods."""
 _ALL, _LIGHT = "all", "light"
 """Names of the groups of users that each comparison has."""
+_TINY = 0.01
+"""Part of the longest period's wait below which a period's wait has no percentage."""
 _HALF_LIVES = 3.0
 """Least length of a period in half-lives; after three, an eighth of a commitment remains."""
 
@@ -71,10 +73,13 @@ class _Results:
         compared = self.groups[_ALL].items()
         return {policy: group.periods for policy, group in compared if group.periods is not None}
 
-    def verdict(self, policy: str) -> str | None:
-        """Return the verdict on a policy by all its intervals; None for the baseline."""
+    def verdict(self, policy: str, group: str = _ALL) -> str | None:
+        """Return the verdict on a policy for a group of users; None for the baseline."""
         row = next(row for row in self.rows if row.policy == policy)
-        return None if row is self.rows[0] else row.verdict(self.by_period.get(policy))
+        if row is self.rows[0]:
+            return None
+        named = group not in {_ALL, _LIGHT}
+        return "equal" if row.is_equal else self.groups[group][policy].verdict(named=named)
 
 
 def compare(
@@ -138,7 +143,9 @@ def compare(
     The table counts the users that wait less or longer; --by-user names them. The mean of users'
     completion ratios is the column completed.
 
-    Without --blocking, the table of intervals has the results with skip, too.
+    Without --blocking, the rule is the one under which jobs in order of submission reproduce the
+    recorded waits. If none does, or without a record, the table of intervals has the results with
+    head-of-line and with skip.
 
     Exit codes: 0, done; 2, the trace, a policy or the setting cannot be used.
 
@@ -150,6 +157,7 @@ def compare(
     from allocator.simulation import store
     from allocator.simulation.setting import Setting
     from allocator.simulation.studies.compared import USER_COLUMNS
+    from allocator.simulation.studies.comparisons import check_rules
 
     load_policy_files(policy_files)
     file = out or Path("compare.png")
@@ -163,8 +171,9 @@ def compare(
         recorded = store.recorded_waits(trace)
         masks = _masks(content, members)
         pool = capacity_of(content, load, capacity)
+        named = _named(policies)
         settings = {}
-        for name in _named(policies):
+        for name in named:
             policy, *parameters = name.split(":")
             settings[name] = Setting(
                 policy=policy,
@@ -178,12 +187,19 @@ def compare(
             )
             settings[name].check(content)
         compiled()
-        rules = 1 if blocking else 2
+        fifo = check_rules(content, pool, recorded)
+        fitting = None if fifo is None else fifo.reproduces
+        if fitting and not blocking:
+            settings = {
+                name: replace(setting, blocking=fitting) for name, setting in settings.items()
+            }
+        rule = blocking or fitting
+        rules = 1 if rule else 2
         with bar("simulating", rules * len(settings), "runs") as report:
             result = _simulated(content, settings, masks, periods, recorded, report=report)
             skipping = (
                 None
-                if blocking
+                if rule
                 else _simulated(
                     content,
                     {name: replace(setting, blocking="skip") for name, setting in settings.items()},
@@ -203,6 +219,10 @@ def compare(
             "seed": seed,
             "figure": str(file),
             "never_started": result.never_started,
+            "rule_of_record": fitting,
+            "record_of_fifo_per_job": None
+            if fifo is None
+            else {name: asdict(check) for name, check in fifo.checks.items()},
             "policies": [
                 _policy_as_json(result, row.policy)
                 | {"setting": asdict(settings[row.policy]) | {"load": load}}
@@ -212,7 +232,7 @@ def compare(
         }
         typer.echo(json.dumps(answer, indent=2))
     else:
-        _show(content, result, skipping, settings)
+        _show(content, result, skipping, settings, fifo)
         if settings[result.rows[0].policy].blocking == options.Blocking.HEAD_OF_LINE.value:
             _warn_of_blocking(result.used_while_waiting, compared_with_skip=skipping is not None)
         print_never_started(result.never_started)
@@ -286,7 +306,7 @@ def _policy_as_json(result: _Results, policy: str) -> "dict[str, Any]":
         | _periods_as_json(result.by_period.get(policy), result.groups[_LIGHT][policy].periods)
         | {
             "groups": {
-                name: _group_as_json(compared[policy])
+                name: _group_as_json(compared[policy]) | {"verdict": result.verdict(policy, name)}
                 for name, compared in result.groups.items()
                 if name not in {_ALL, _LIGHT}
             },
@@ -483,76 +503,96 @@ def _show_periods(
     names = list(map(printable, by_period))
     for heading in ("from", f"mean wait,\n{names[0]}", *names[1:]):
         table.add_column(heading, justify="right", overflow="fold")
+    tiny = _TINY * max(filter(math.isfinite, baseline.waits), default=0.0)
     for number, wait in enumerate(baseline.waits):
         reductions = (comparison.reductions[number] for comparison in alternatives)
         table.add_row(
             duration(baseline.ends[number] - first),
             duration(wait) if math.isfinite(wait) else "no tasks",
-            *(f"{reduction:+.1%}" if math.isfinite(reduction) else "-" for reduction in reductions),
+            *(
+                f"{reduction:+.1%}" if wait >= tiny and math.isfinite(reduction) else "-"
+                for reduction in reductions
+            ),
         )
     console().print(table)
-    waits = [wait for comparison in by_period.values() for wait in comparison.waits]
-    longest_wait = max(filter(math.isfinite, waits), default=0.0)
-    time_constants = [
-        getattr(setting.new_policy(), "tau", None) or 0.0 for setting in settings.values()
-    ]
-    half_life = math.log(2.0) * max(filter(math.isfinite, time_constants), default=0.0)
-    least = max(longest_wait, _HALF_LIVES * half_life)
-    if least > second - first:
-        cause = (
-            "Some waits are longer than a period"
-            if longest_wait > second - first
-            else f"A period is shorter than {_HALF_LIVES:.0f} half-lives"
-        )
-        whole = int((baseline.ends[-1] - first) // least)
+    _warn_of_short_periods(by_period, settings)
+
+
+def _warn_of_short_periods(
+    by_period: "Mapping[str, PeriodComparison]", settings: "Mapping[str, Setting]"
+) -> None:
+    """Name the policies whose waits or half-lives are too long for the periods.
+
+    Args:
+        by_period: Comparisons with the first policy, by policy.
+        settings: Settings by policy.
+    """
+    from allocator.cli.tables import console
+    from allocator.contract.printable import printable
+
+    causes: dict[str, dict[str, float]] = {}
+    for policy, comparison in by_period.items():
+        ends = comparison.ends
+        wait = max(filter(math.isfinite, comparison.waits), default=0.0)
+        time_constant = getattr(settings[policy].new_policy(), "tau", None) or 0.0
+        memory = _HALF_LIVES * math.log(2.0) * time_constant
+        memory = memory if math.isfinite(memory) else 0.0
+        if max(wait, memory) > ends[1] - ends[0]:
+            cause = (
+                f"a period is shorter than {_HALF_LIVES:.0f} half-lives"
+                if memory >= wait
+                else "some waits are longer than a period"
+            )
+            causes.setdefault(cause, {})[policy] = (ends[-1] - ends[0]) // max(wait, memory)
+    for cause, policies in causes.items():
+        whole = int(min(policies.values()))
         remedy = "convert a longer history"
         if whole >= 2:
             remedy = f"take at most {whole}" + ("" if whole >= _PERIODS else f", or {remedy}")
         console().print(
-            f"{cause}, so the periods depend on each other, and their interval is too narrow: "
-            f"{remedy}."
+            f"{printable(', '.join(policies))}: {cause}, so the periods depend on each other, and "
+            f"their interval is too narrow: {remedy}.",
+            highlight=False,
         )
 
 
-def _show_certainty(
-    result: _Results, skipping: _Results | None, settings: "Mapping[str, Setting]"
-) -> None:
-    """Print a table of all intervals, a verdict on each policy, and what to do.
+def _show_certainty(by_rule: Mapping[str, _Results]) -> None:
+    """Print a table of all intervals with verdicts, and what to do.
 
     Args:
-        result: Results under the rule that the user chose, or under head-of-line.
-        skipping: Results under skip if the user chose no rule.
-        settings: Settings by policy.
+        by_rule: Results by rule for tasks that do not fit.
     """
-    from allocator.cli.simulated import RULES, show_records
+    from allocator.cli.simulated import RULES
     from allocator.cli.tables import console
     from allocator.simulation.studies.comparisons import LEAST_USERS
 
-    rule = settings[result.rows[0].policy].blocking
-    by_rule: dict[str, _Results] = {rule: result}
-    if skipping is not None:
-        by_rule["skip"] = skipping
+    result = next(iter(by_rule.values()))
     out = console()
     out.print("\nHow sure is this? With 90 % intervals:", highlight=False)
     out.print(_table_of_intervals(by_rule))
-    lines = _verdicts(by_rule)
-    if skipping is not None:
-        lines.append(RULES)
-    if any(" undecided" in line for line in lines):
-        lines.append(
-            "If undecided, keep your policy, or compare a longer history. If light users matter "
-            "most, look at their intervals."
-        )
+    legend = (
+        "less, longer: no interval of the row contains 0. equal: no user's mean wait differs by "
+        "more than a second. A named group needs no other users if other periods are known."
+    )
+    lines = [legend]
+    if result.by_period:
+        lines.append("Report the first less by; other periods may give the second another sign.")
+    verdicts = {
+        results.verdict(row.policy, name)
+        for results in by_rule.values()
+        for row in result.rows[1:]
+        for name in results.groups
+    }
+    if "undecided" in verdicts:
+        lines.append("If undecided, keep your policy, or compare a longer history.")
     groups = [compared[result.rows[0].policy] for compared in result.groups.values()]
     if any(0 < group.users < LEAST_USERS for group in groups):
-        lines.append(f"An interval over other users needs at least {LEAST_USERS} users.")
+        lines.append(f"unknown: an interval over other users needs at least {LEAST_USERS} users.")
     if not result.by_period:
         lines.append("An interval covers other users, but no other months: add --periods N.")
+    if len(by_rule) > 1:
+        lines.append(RULES)
     out.print("\n".join(lines), highlight=False)
-    show_records(
-        {name: results.records for name, results in by_rule.items()},
-        per_job=settings[result.rows[0].policy].per == options.SharingUnit.JOB.value,
-    )
 
 
 def _table_of_intervals(by_rule: Mapping[str, _Results]) -> "Table":
@@ -572,6 +612,7 @@ def _table_of_intervals(by_rule: Mapping[str, _Results]) -> "Table":
     table.add_column("users", overflow="fold")
     for heading in ("less by\n[other users]", *(["[other periods]"] if first.by_period else [])):
         table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("verdict", no_wrap=True)
     for row in first.rows[1:]:
         for rule, results in by_rule.items():
             for name, compared in results.groups.items():
@@ -592,45 +633,9 @@ def _table_of_intervals(by_rule: Mapping[str, _Results]) -> "Table":
                         else "-"
                         for mean, low, high in estimates
                     ),
+                    results.verdict(row.policy, name),
                 )
     return table
-
-
-def _verdicts(by_rule: Mapping[str, _Results]) -> list[str]:
-    """Return a sentence about each policy but the first: whether all users wait less, and why.
-
-    Args:
-        by_rule: Results by rule for tasks that do not fit.
-    """
-    from allocator.contract.printable import printable
-
-    result = next(iter(by_rule.values()))
-    baseline, *alternatives = (row.policy for row in result.rows)
-    several = len(by_rule) > 1 or bool(result.by_period)
-    intervals = "all its intervals are" if several else "its interval is"
-    sentences = {
-        "less": f"users wait less than under {baseline}",
-        "longer": f"users wait longer than under {baseline}",
-        "equal": f"no user's mean wait differs by more than a second from {baseline}",
-        "undecided": "undecided",
-    }
-    reasons = {
-        "less": f", because {intervals} above 0",
-        "longer": f", because {intervals} below 0",
-        "equal": "",
-        "undecided": f", because {'an' if several else 'its'} interval contains 0 or is unknown",
-    }
-    lines = []
-    for policy in alternatives:
-        verdicts = {rule: results.verdict(policy) or "" for rule, results in by_rule.items()}
-        first, *others = verdicts.values()
-        if set(others) <= {first}:
-            line = f"{policy}: {sentences[first]}{reasons[first]}."
-        else:
-            parts = (f"with {rule}, {sentences[verdict]}" for rule, verdict in verdicts.items())
-            line = f"{policy}: the rules disagree: {'; '.join(parts)}."
-        lines.append(printable(line))
-    return lines
 
 
 def _show(
@@ -638,18 +643,20 @@ def _show(
     result: _Results,
     skipping: _Results | None,
     settings: "Mapping[str, Setting]",
+    fifo: "RuleCheck | None",
 ) -> None:
-    """Print the comparison: a table, a table of periods, and how sure the figures are.
+    """Print the check of the record, the comparison, the periods, and how sure the figures are.
 
     Args:
         trace: The simulated trace.
         result: Results under the rule that the user chose, or under head-of-line.
         skipping: Results under skip if the user chose no rule.
         settings: Settings by policy.
+        fifo: The check of jobs in order of submission; None: the trace has no record.
     """
     from rich.table import Table
 
-    from allocator.cli.simulated import machines_of
+    from allocator.cli.simulated import machines_of, show_records
     from allocator.cli.tables import console
     from allocator.contract.printable import printable
     from allocator.formatting import duration
@@ -687,10 +694,14 @@ def _show(
             f"{_fullest(result.used[row.policy])[1]:.1%}",
         )
     setting = settings[result.rows[0].policy]
+    by_rule: dict[str, _Results] = {setting.blocking: result}
+    if skipping is not None:
+        by_rule["skip"] = skipping
+    show_records(fifo, {rule: results.records for rule, results in by_rule.items()})
     console().print(
         f"On {machines_of(trace, setting)}, with --blocking {setting.blocking}:", highlight=False
     )
     console().print(table)
     if result.by_period:
         _show_periods(result.by_period, settings)
-    _show_certainty(result, skipping, settings)
+    _show_certainty(by_rule)

@@ -15,7 +15,7 @@ from allocator.simulation.summary import quantiles_of
 if TYPE_CHECKING:
     from allocator.simulation.outcome import Outcome
     from allocator.simulation.setting import Setting
-    from allocator.simulation.studies.comparisons import RecordCheck
+    from allocator.simulation.studies.comparisons import RecordCheck, RuleCheck
     from allocator.simulation.summary import UserSummary
     from allocator.simulation.trace import Trace
 
@@ -104,29 +104,41 @@ def print_never_started(tasks: int) -> None:
 
 
 def show_records(
-    by_rule: "Mapping[str, Mapping[str, RecordCheck | None]]", *, per_job: bool = False
+    fifo: "RuleCheck | None", by_rule: "Mapping[str, Mapping[str, RecordCheck | None]]"
 ) -> None:
-    """Print how far simulated waits are from recorded waits; nothing if there is no record.
+    """Print the rule that reproduces recorded waits, and how far simulated waits are from these.
+
+    Policies are checked only if jobs in order of submission do not reproduce the record. Print
+    nothing if there is no record.
 
     Args:
-        by_rule: Checks by rule for tasks that do not fit, and by policy.
-        per_job: True if each job was a user.
+        fifo: Checks of jobs in order of submission; None: there is no record.
+        by_rule: Checks of policies by rule for tasks that do not fit, and by policy.
     """
     from allocator.formatting import duration
 
-    checks = [
+    if fifo is None:
+        return
+    of_fifo = [(rule, "fifo, per job", check) for rule, check in fifo.checks.items()]
+    checks = of_fifo + [
         (rule, policy, check)
         for rule, of_policies in by_rule.items()
         for policy, check in of_policies.items()
-        if check is not None
+        if check is not None and fifo.reproduces is None
     ]
-    if not checks:
-        return
     first = checks[0][2]
     out = console()
+    fitting = fifo.reproduces
     out.print(
-        f"\nIs the model right? In the record of {first.tasks:,} tasks, the mean of users' mean "
-        f"waits is {duration(first.recorded_wait_s)}. Simulated:",
+        f"Which rule? With {fitting}, jobs in order of submission reproduce the record: report it."
+        if fitting is not None
+        else "Which rule? Jobs in order of submission reproduce the record under none. Report the "
+        "rule of your cluster: skip for Mesos, hold for Slurm with backfill.",
+        highlight=False,
+    )
+    out.print(
+        f"In the record of the first {first.tasks:,} tasks, the mean of users' mean waits is "
+        f"{duration(first.recorded_wait_s)}. Simulated:",
         highlight=False,
     )
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
@@ -145,17 +157,11 @@ def show_records(
         )
     out.print(table)
     out.print(
-        "Look only at the policy that your cluster ran"
-        + (
-            ""
-            if per_job
-            else "; if jobs started in order of submission, at fifo: longshare compare TRACE "
-            "--policies fifo,drf --per job"
-        )
-        + ". If its simulated wait is far from 100 %, the model lacks something, such as limits or "
-        "another capacity. Until this is corrected, the differences between policies are doubtful, "
-        "too."
-        + (" Prefer the rule under which it is closer to 100 %." if len(by_rule) > 1 else ""),
+        ""
+        if fitting is not None
+        else "Is the model right? Look only at rows of the policy that your cluster ran. If these "
+        "are far from 100 %, the model lacks something, such as limits or another capacity. Until "
+        "this is corrected, the differences between policies are doubtful, too.\n",
         highlight=False,
     )
 

@@ -7,18 +7,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from allocator.simulation.outcome import Outcome
+from allocator.simulation.outcome import NEVER, Outcome
 from allocator.simulation.setting import Setting
 from allocator.simulation.studies.comparisons import reduction_interval
 from allocator.simulation.summary import UserSummary, users_of
 from allocator.simulation.trace import MICROSECONDS, Trace
 
 SHORTEST = 60.0
-"""Shortest half-life tried, in seconds. With a shorter half-life, SDRF hardly differs from DRF."""
-LONGEST = 4.0
-"""Longest half-life tried, as a multiple of the trace's length.
+"""Shortest half-life tried, in seconds. With a shorter half-life, SDRF hardly differs from DRF.
 
-With a longer half-life, commitments hardly decay during the trace.
+The longest is the trace's length, because the trace says nothing about longer memories.
 """
 FLAT = 0.9
 """A half-life is nearly best if it has this fraction of the best reduction, and if the best wait is
@@ -80,6 +78,8 @@ class Advice:
             half-life tried in between is nearly best.
         interior: True if half-lives both below and above the best were tried.
         never_started: Number of tasks that fit on no machine, so no half-life serves them.
+        between_bursts_s: Seconds between two bursts of a light user (`time_between_bursts`); None
+            if no light user has two bursts.
     """
 
     drf_wait_s: float
@@ -90,6 +90,7 @@ class Advice:
     flat_to_s: float
     interior: bool
     never_started: int
+    between_bursts_s: float | None = None
 
     @property
     def decided(self) -> bool:
@@ -131,7 +132,7 @@ def advise(  # noqa: PLR0913 - options of the search
 ) -> Advice:
     """Find the half-life with which a workload waits least, and return all trials.
 
-    Half-lives from a minute to four times the trace's length are tried, then more near the best. If
+    Half-lives from a minute to the trace's length are tried, then more near the best. If
     the neighbours of the best are nearly as good, no more half-lives are tried.
 
     The best half-life tried is the answer, because waits are no smooth function of the half-life.
@@ -170,7 +171,7 @@ def advise(  # noqa: PLR0913 - options of the search
             on_trial()
         return trials[half_life].mean_user_wait_s
 
-    first, last = math.log(SHORTEST), math.log(max(LONGEST * seconds, 4.0 * SHORTEST))
+    first, last = math.log(SHORTEST), math.log(max(seconds, 4.0 * SHORTEST))
     grid = [first + (last - first) * step / (coarse - 1) for step in range(coarse)]
     best = min(range(coarse), key=lambda step: mean_wait(grid[step]))
     ends = grid[max(best - 1, 0)], grid[min(best + 1, coarse - 1)]
@@ -184,7 +185,36 @@ def advise(  # noqa: PLR0913 - options of the search
             "capacity would make users wait more"
         )
     ordered = sorted(trials.values(), key=lambda trial: trial.half_life_s)
-    return _advice(wait, ordered, outcome.never_started)
+    advice = _advice(wait, ordered, outcome.never_started)
+    bursts = time_between_bursts(outcome, np.flatnonzero(_light(before)))
+    return replace(advice, between_bursts_s=bursts)
+
+
+def time_between_bursts(outcome: Outcome, users: NDArray[np.intp]) -> float | None:
+    """Return the median, over users, of the typical time from one burst to the next, in seconds.
+
+    A burst lasts while a task of the user waits or runs. Half of the time from a user's first burst
+    to its last one passes between bursts that begin at least this far apart, so that many short
+    bursts during a day do not hide the nights.
+
+    Args:
+        outcome: The simulated tasks.
+        users: Indices of the users.
+
+    Returns:
+        The time; None if no user has two bursts.
+    """
+    typical = []
+    for user in users.tolist():
+        own = np.flatnonzero((outcome.trace.user == user) & (outcome.started != NEVER))
+        submitted = outcome.trace.submitted[own]
+        busy_until = np.maximum.accumulate(outcome.finished[own])
+        begins = np.concatenate((submitted[:1], submitted[1:][submitted[1:] > busy_until[:-1]]))
+        times = np.sort(np.diff(begins))
+        if len(times):
+            total = np.cumsum(times)
+            typical.append(times[np.searchsorted(2 * total, total[-1])])
+    return float(np.median(typical)) / MICROSECONDS if typical else None
 
 
 def _narrow(mean_wait: Callable[[float], float], low: float, high: float, steps: int) -> None:
@@ -215,8 +245,7 @@ def _with_memory(drf: Setting, half_life: float) -> Setting:
 
 
 def _trial(half_life: float, before: UserSummary, after: UserSummary) -> Trial:
-    light = np.zeros(len(before.usage), np.bool_)
-    light[np.argsort(before.usage, kind="stable")[: len(light) // 2]] = True
+    light = _light(before)
     wait = _mean(after.mean_wait_s)
     low, high = _interval(before.mean_wait_s, after.mean_wait_s)
     light_low, light_high = _interval(before.mean_wait_s[light], after.mean_wait_s[light])
@@ -234,6 +263,13 @@ def _trial(half_life: float, before: UserSummary, after: UserSummary) -> Trial:
         light_low=light_low,
         light_high=light_high,
     )
+
+
+def _light(users: UserSummary) -> NDArray[np.bool_]:
+    """Return a mask of the half of the users with the lowest usage."""
+    light = np.zeros(len(users.usage), np.bool_)
+    light[np.argsort(users.usage, kind="stable")[: len(light) // 2]] = True
+    return light
 
 
 def _interval(

@@ -13,7 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from allocator import provenance
-from allocator.simulation import store
+from allocator.simulation import reference, store
+from allocator.simulation.setting import Setting
 from allocator.simulation.trace import MachineClass
 from tests.film.reading import film_of
 from tests.forks import longshare
@@ -228,10 +229,11 @@ def test_policies_are_compared_with_a_figure(trace: Path, tmp_path: Path) -> Non
     assert "Large tasks block" not in shown.stderr
     assert sdrf["saved_s"] == {}
     assert (drf["verdict"], sdrf["verdict"]) == (None, "equal")
-    assert "sdrf:half_life=1m: no user's mean wait differs by more than a second from drf." in table
+    assert "equal: no user's mean wait differs by more than a second." in " ".join(table.split())
     assert sdrf["skip"]["verdict"] == "equal"
     assert "Report the rule of your cluster, even if verdicts differ." in " ".join(table.split())
-    assert "Is the model right?" not in table, "the trace has no record"
+    assert "Which rule?" not in table, "the trace has no record"
+    assert re.search(r"^sdrf:half_life=1m +skip +all .* equal *$", table, re.MULTILINE)
     assert "compare a longer history" not in table
     assert "no other months: add --periods N" in " ".join(table.split())
     assert (tmp_path / "c.png").read_bytes()[:4] == b"\x89PNG"
@@ -279,15 +281,17 @@ def test_periods_of_a_trace_are_compared_with_an_interval_over_periods(tmp_path:
     assert team["mean_user_wait_s"] == pytest.approx(sum(waits) / 2)
     assert team["reduction"] == pytest.approx(1.0 - sum(waits) / sum(before))
     assert 0.0 < team["periods_low"] <= team["periods_reduction"] <= team["periods_high"]
+    assert team["verdict"] == "less", "other users do not matter to a named group"
     shown = " ".join(longshare(*command).stdout.split())
     assert "of tasks submitted in 6 periods of" in shown
     assert "add --periods N" not in shown
-    assert "A period is shorter" not in shown
+    assert "a period is shorter" not in shown
     assert 0.0 < sdrf["periods_light_low"] <= sdrf["periods_light"] <= sdrf["periods_light_high"]
     for users in ("all", "light", "team"):
-        interval = r"\[unknown\] \[\S+, \S+\]"
-        assert re.search(rf" head-of-line {users} \+\S+ \+\S+ {interval}", shown), users
-    assert "An interval over other users needs at least 5 users." in shown
+        verdict = "less" if users == "team" else "undecided"
+        cells = rf"\+\S+ \+\S+ {verdict} \[unknown\] \[\S+, \S+\]"
+        assert re.search(rf" head-of-line {users} {cells}", shown), users
+    assert "unknown: an interval over other users needs at least 5 users." in shown
     for group, complaint in (
         ("team=ann,bib", "the trace has no user bib; did you mean bob?"),
         ("light=ann", "the name light is taken"),
@@ -299,7 +303,7 @@ def test_periods_of_a_trace_are_compared_with_an_interval_over_periods(tmp_path:
     assert "take at most" in longshare(*command[:-1], "60").stdout
     slow = ("--policies", "fifo,sdrf:half_life=30m", *command[4:])
     shown = " ".join(longshare(*command[:2], *slow).stdout.split())
-    assert "A period is shorter than 3 half-lives" in shown
+    assert "sdrf:half_life=30m: a period is shorter than 3 half-lives" in shown
     assert "take at most 3, or convert a longer history." in shown
 
 
@@ -342,14 +346,40 @@ def test_simulated_waits_are_compared_with_recorded_waits(tmp_path: Path) -> Non
     assert (record["ratio"], record["near"]) == (2.0, 5)
     assert 1.0 <= record["low"] <= 2.0 <= record["high"]
     shown = " ".join(longshare(*command, *out, "--blocking", "skip").stdout.split())
-    assert "In the record of 39 tasks, the mean of users' mean waits is 1.7 min." in shown
-    assert "compare TRACE --policies fifo,drf --per job" in shown
+    assert "In the record of the first 39 tasks, the mean of users' mean waits is 1.7 min." in shown
+    assert "reproduce the record under none" in shown
+    assert "fifo, per job hold 3.3 min 200% [" in shown
     assert "fifo skip 3.3 min 200% [" in shown
-    shown = " ".join(longshare(*command, *out, "--per", "job").stdout.split())
-    assert "Look only at the policy that your cluster ran. If" in shown, "the advice was followed"
+    assert "Look only at rows of the policy that your cluster ran." in shown
     advised = longshare("advise", *command[1:2], *command[4:])
     assert (advised.returncode, advised.stdout) == (1, "")
     assert "no half-life changes any user's mean wait" in advised.stderr
+
+
+@pytest.mark.slow  # may compile the fast path
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("rule", ["head-of-line", "skip", "hold"])
+def test_the_rule_that_reproduces_the_recorded_waits_is_chosen(rule: str, tmp_path: Path) -> None:
+    path = tmp_path / "trace.parquet"
+    rows = [
+        *((0, 1000, user, 2, 1) for user in "ab"),
+        (1, 1000, "c", 4, 1),
+        *((2 + at, run, user, 1, 1) for at in range(3) for run in (900, 3000) for user in "de"),
+    ]
+    trace = trace_of(sorted(rows))
+    setting = Setting("fifo", capacity=(5.0, 99.0), blocking=rule, per="job")  # type: ignore[arg-type]
+    waits = reference.simulate(trace, setting).wait
+    store.write_recorded(trace, path, (waits * 1_000_000).astype(np.int64))
+    command = ("compare", str(path), "--policies", "drf,tsf", "--capacity", "cpus=5,mem=99")
+    out = ("--out", str(tmp_path / "c.png"))
+    answer = json.loads(longshare(*command, *out, "--json").stdout)
+    assert answer["rule_of_record"] == rule
+    assert answer["record_of_fifo_per_job"][rule]["ratio"] == pytest.approx(1.0)
+    assert [policy["setting"]["blocking"] for policy in answer["policies"]] == [rule, rule]
+    shown = longshare(*command, *out).stdout
+    verdict = f"Which rule? With {rule}, jobs in order of submission reproduce the record"
+    assert shown.startswith(verdict), "the verdict is before the tables"
+    assert f"with --blocking {rule}:" in shown
 
 
 def test_memory_of_a_capacity_may_have_a_unit(trace: Path) -> None:

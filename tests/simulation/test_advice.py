@@ -41,6 +41,9 @@ def test_memory_helps_light_users_beside_a_hog_and_the_best_half_life_was_tried(
     half_lives = [trial.half_life_s for trial in advised.trials]
     assert half_lives == sorted(half_lives)
     assert half_lives[0] == pytest.approx(60.0)
+    finish = (trace.submitted + trace.runtime).max() - trace.submitted[0]
+    assert half_lives[-1] <= finish / 1e6 * 1.000001, "no longer memory can be tested"
+    assert advised.between_bursts_s == pytest.approx(1500.0), "each light user's bursts"
     for trial in advised.trials:
         advised_setting = Setting("sdrf", {"half_life": trial.half_life_s}, setting.capacity)
         waits = reference.simulate(trace, advised_setting).wait
@@ -142,6 +145,17 @@ def test_if_no_half_life_changes_a_wait_no_change_is_advised() -> None:
     drf = reference.simulate(trace, setting)
     with pytest.raises(advice.AdviceError, match="no half-life changes any user's mean wait"):
         advice.advise(trace, setting, lambda *_: drf, coarse=3, fine=2)
+
+
+def test_the_time_between_bursts_is_of_long_pauses_although_short_ones_are_more_frequent() -> None:
+    days = [(86400 * day + 600 * at, 60, "a", 1.0, 1.0) for day in range(4) for at in range(20)]
+    once = [(0, 60, "b", 1.0, 1.0)]
+    outcome = reference.simulate(trace_of(sorted(days + once)), Setting("drf", capacity=(9.0, 9.0)))
+    pause = 86400.0 - 600 * 19
+    names = outcome.trace.users
+    assert advice.time_between_bursts(outcome, np.array([names.index("a")])) == pause
+    assert advice.time_between_bursts(outcome, np.arange(2)) == pause
+    assert advice.time_between_bursts(outcome, np.array([names.index("b")])) is None
 
 
 @given(st.floats(-50, 50), st.floats(0.1, 5.0))

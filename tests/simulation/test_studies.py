@@ -538,16 +538,22 @@ def test_periods_decide_together_with_the_users() -> None:
     assert better.overall.mean == pytest.approx(29 / 150)
     assert better.overall.draws == 3, "a period without tasks does not count"
     mixed = overall(60.0, 0.0, np.nan, 60.0)
-    row = compared.ComparisonRow("sdrf", 1.0, 0.2, 0.1, 0.3, 0.2, None, None, 0.2, 1, 0, 1.0, {})
-    worse = replace(row, reduction_low=-0.3, reduction_high=-0.1)
-    assert [row.verdict(periods) for periods in (None, better, mixed)] == [
+
+    def verdict(
+        low: float, high: float, periods: compared.PeriodComparison | None, *, named: bool = False
+    ) -> str:
+        return compared.GroupComparison(9, 1.0, 0.2, low, high, periods).verdict(named=named)
+
+    assert [verdict(0.1, 0.3, periods) for periods in (None, better, mixed)] == [
         *("less", "less", "undecided"),
     ]
-    assert [worse.verdict(periods) for periods in (None, better)] == ["longer", "undecided"]
-    assert replace(row, reduction_low=-0.1).verdict(better) == "undecided"
-    assert replace(row, reduction_low=None, reduction_high=None).verdict(None) == "undecided"
+    assert [verdict(-0.3, -0.1, periods) for periods in (None, better)] == ["longer", "undecided"]
+    assert verdict(-0.1, 0.3, better) == "undecided"
+    assert verdict(np.nan, np.nan, None) == "undecided"
+    assert verdict(np.nan, np.nan, None, named=True) == "undecided"
+    assert verdict(np.nan, np.nan, better, named=True) == "less", "its users are the question"
     idle = compared.by_period(trace, {"drf": np.zeros(2), "sdrf": np.zeros(2)})["sdrf"]
-    assert row.verdict(idle) == "undecided", "nobody waits"
+    assert verdict(0.1, 0.3, idle) == "undecided", "nobody waits"
 
 
 def test_ticks_of_logarithmic_axes_are_plain_numbers_and_durations() -> None:

@@ -64,26 +64,10 @@ class ComparisonRow:
     mean_user_completion_ratio: float
     saved_s: dict[str, float]
 
-    def verdict(
-        self, periods: "PeriodComparison | None"
-    ) -> Literal["less", "longer", "equal", "undecided"]:
-        """Return whether users wait less or longer than under the first policy, by all intervals.
-
-        The result is "equal" if no user's mean wait differs by more than a second.
-
-        Args:
-            periods: The same comparison by period; None: not computed.
-        """
-        if self.gain == self.lose == 0:
-            return "equal"
-        ends = [(self.reduction_low, self.reduction_high)]
-        if periods is not None:
-            ends.append((periods.overall.low, periods.overall.high))
-        if all(low is not None and low > 0.0 for low, _high in ends):
-            return "less"
-        if all(high is not None and high < 0.0 for _low, high in ends):
-            return "longer"
-        return "undecided"
+    @property
+    def is_equal(self) -> bool:
+        """True if no user's mean wait differs by more than a second from the first policy."""
+        return self.gain == self.lose == 0
 
 
 @dataclass(frozen=True)
@@ -125,6 +109,22 @@ class GroupComparison:
     low: float
     high: float
     periods: PeriodComparison | None
+
+    def verdict(self, *, named: bool = False) -> Literal["less", "longer", "undecided"]:
+        """Return whether these users wait less or longer than under the first policy.
+
+        All intervals must be on one side of 0. An unknown interval decides nothing.
+
+        Args:
+            named: True for users that were named, so that other users do not matter. Then only the
+                interval over periods counts, if there is one.
+        """
+        ends = [] if named and self.periods is not None else [(self.low, self.high)]
+        if self.periods is not None:
+            ends.append((self.periods.overall.low, self.periods.overall.high))
+        if all(low > 0.0 for low, _high in ends):
+            return "less"
+        return "longer" if all(high < 0.0 for _low, high in ends) else "undecided"
 
 
 def period_ends(trace: Trace, periods: int) -> Floats:

@@ -1,15 +1,19 @@
 """Formulas that compare two simulations: reductions, distributions, gains and speed-ups."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from allocator.simulation import fastest
+from allocator.simulation.holding import Blocking
 from allocator.simulation.outcome import Outcome
+from allocator.simulation.setting import Setting
 from allocator.simulation.studies.estimates import resampled_ends
 from allocator.simulation.studies.measures import Floats, JobMeasures, UserMeasures
 from allocator.simulation.studies.results import Result
+from allocator.simulation.trace import Trace
 
 SIZES = (("small", 1, 10), ("medium", 11, 100), ("big", 101, 500), ("huge", 501, None))
 """Classes of jobs by number of tasks: (name, minimum, maximum), as in the TSF paper (§VI-B2)."""
@@ -25,6 +29,12 @@ _RESAMPLES = 1000
 """Number of bootstrap samples of users."""
 _SAME_S = 60.0
 """Difference in seconds up to which a simulated and a recorded mean wait count as equal."""
+_FIFO_RULES: tuple[Blocking, ...] = ("head-of-line", "skip", "hold")
+"""Rules for tasks that do not fit, under which a record is compared with jobs in order."""
+_FIFO_TASKS = 20_000
+"""Maximum number of tasks of this comparison, which bounds its CPU time to a few seconds."""
+_FITS = 0.8
+"""A simulation reproduces a record if the shorter mean wait is this fraction of the longer one."""
 
 
 def reduction(before: float, after: float) -> float:
@@ -127,6 +137,57 @@ def check_record(outcome: Outcome, recorded: Floats | None) -> RecordCheck | Non
         1.0 - low if has_interval else None,
         int(near.sum()),
     )
+
+
+@dataclass(frozen=True)
+class RuleCheck:
+    """Recorded waits, compared with jobs that start in order of submission (`fifo`, per job).
+
+    Args:
+        checks: Comparisons by rule for tasks that do not fit.
+    """
+
+    checks: Mapping[Blocking, RecordCheck]
+
+    @property
+    def reproduces(self) -> Blocking | None:
+        """The rule whose mean wait is closest to the record; None if none is within 20 %."""
+        fits = {
+            rule: min(check.ratio, 1.0 / check.ratio)
+            for rule, check in self.checks.items()
+            if check.ratio
+        }
+        best = max(fits, key=lambda rule: fits[rule], default=None)
+        return best if best is not None and fits[best] >= _FITS else None
+
+
+def check_rules(
+    trace: Trace, capacity: tuple[float, ...] | None, recorded: Floats | None
+) -> RuleCheck | None:
+    """Simulate jobs in order of submission under three rules, and compare them with the record.
+
+    Only the trace's first 20,000 tasks are simulated.
+
+    Args:
+        trace: The trace.
+        capacity: The pool's capacity; None: the trace's machines.
+        recorded: Each task's recorded wait in seconds, NaN if unknown; None: there is no record.
+
+    Returns:
+        The comparisons; None if no task has a recorded and a simulated wait.
+    """
+    if recorded is None:
+        return None
+    first = slice(_FIFO_TASKS)
+    columns = ("submitted", "runtime", "user", "job", "demand", "constraint")
+    trace = replace(trace, **{name: getattr(trace, name)[first] for name in columns})
+    checks = {}
+    for rule in _FIFO_RULES:
+        setting = Setting("fifo", capacity=capacity, blocking=rule, per="job")
+        check = check_record(fastest.simulate(trace, setting, events=False), recorded[first])
+        if check is not None:
+            checks[rule] = check
+    return RuleCheck(checks) if checks else None
 
 
 def distribution(values: Iterable[float], limit: float = np.inf) -> tuple[Floats, Floats]:
