@@ -46,8 +46,8 @@ def advise(
     The criterion is the mean of users' mean waits; see docs/how-to/choose-a-half-life.md.
 
     Without --blocking, the rule is the one under which jobs in order of submission reproduce the
-    recorded waits. If none does, or without a record, the command searches with head-of-line, and
-    again with skip.
+    recorded waits. Without such a rule, the command searches with head-of-line, and again with
+    skip.
 
     Exit codes: 0, done; 1, no half-life can change anything; 2, the trace or the setting cannot be
     used.
@@ -237,6 +237,12 @@ def _show(result: "Advice", rule: str) -> None:
         f"{_interval(best.light_low, best.light_high)}.",
         highlight=False,
     )
+    if result.between_bursts_s is not None:
+        out.print(
+            f"Two bursts of a light user begin {_setting(result.between_bursts_s)} apart under DRF "
+            "(median over users); a burst lasts while a task waits or runs.",
+            highlight=False,
+        )
     if not result.decided:
         out.print(
             "This trace does not show whether memory helps. Keep the present policy, or convert "
@@ -271,8 +277,7 @@ def _without_evidence(between_bursts: float | None) -> str:
         )
     return (
         f'If you must run sdrf: set half_life = "{_setting(between_bursts)}", the time between two '
-        "bursts of a light user under DRF. Use is then remembered until the next burst. This trace "
-        "does not confirm it."
+        "bursts. Use is then remembered until the next one. This trace does not confirm it."
     )
 
 

@@ -140,12 +140,10 @@ def compare(
 
     The column used is the utilization of the fullest resource, until the last task finishes.
 
-    The table counts the users that wait less or longer; --by-user names them. The mean of users'
-    completion ratios is the column completed.
+    The columns are explained in docs/how-to/choose-a-policy.md.
 
     Without --blocking, the rule is the one under which jobs in order of submission reproduce the
-    recorded waits. If none does, or without a record, the table of intervals has the results with
-    head-of-line and with skip.
+    recorded waits. Without such a rule, the table of intervals has head-of-line and skip.
 
     Exit codes: 0, done; 2, the trace, a policy or the setting cannot be used.
 
@@ -576,7 +574,7 @@ def _show_certainty(by_rule: Mapping[str, _Results]) -> None:
     )
     lines = [legend]
     if result.by_period:
-        lines.append("Report the first less by; other periods may give the second another sign.")
+        lines.append("Report the first less by; if the second has another sign, say undecided.")
     verdicts = {
         results.verdict(row.policy, name)
         for results in by_rule.values()

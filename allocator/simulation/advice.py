@@ -16,7 +16,7 @@ from allocator.simulation.trace import MICROSECONDS, Trace
 SHORTEST = 60.0
 """Shortest half-life tried, in seconds. With a shorter half-life, SDRF hardly differs from DRF.
 
-The longest is the trace's length, because the trace says nothing about longer memories.
+The longest is the trace's length. The trace says nothing about longer memories.
 """
 FLAT = 0.9
 """A half-life is nearly best if it has this fraction of the best reduction, and if the best wait is
@@ -193,9 +193,9 @@ def advise(  # noqa: PLR0913 - options of the search
 def time_between_bursts(outcome: Outcome, users: NDArray[np.intp]) -> float | None:
     """Return the median, over users, of the typical time from one burst to the next, in seconds.
 
-    A burst lasts while a task of the user waits or runs. Half of the time from a user's first burst
-    to its last one passes between bursts that begin at least this far apart, so that many short
-    bursts during a day do not hide the nights.
+    A burst lasts while a task of the user waits or runs. The typical time is the median of the
+    times between beginnings of bursts, weighted by these times. So short bursts during a day do not
+    hide the nights.
 
     Args:
         outcome: The simulated tasks.

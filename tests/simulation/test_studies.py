@@ -552,6 +552,8 @@ def test_periods_decide_together_with_the_users() -> None:
     assert verdict(np.nan, np.nan, None) == "undecided"
     assert verdict(np.nan, np.nan, None, named=True) == "undecided"
     assert verdict(np.nan, np.nan, better, named=True) == "less", "its users are the question"
+    other_sign = compared.GroupComparison(2, 1.0, -0.2, np.nan, np.nan, better)
+    assert other_sign.verdict(named=True) == "undecided"
     idle = compared.by_period(trace, {"drf": np.zeros(2), "sdrf": np.zeros(2)})["sdrf"]
     assert verdict(0.1, 0.3, idle) == "undecided", "nobody waits"
 

@@ -116,10 +116,11 @@ class GroupComparison:
         All intervals must be on one side of 0. An unknown interval decides nothing.
 
         Args:
-            named: True for users that were named, so that other users do not matter. Then only the
-                interval over periods counts, if there is one.
+            named: True for named users: other users do not matter. Then the interval over periods,
+                if known, and the sign of the reduction decide.
         """
-        ends = [] if named and self.periods is not None else [(self.low, self.high)]
+        known = named and self.periods is not None
+        ends = [(self.reduction, self.reduction) if known else (self.low, self.high)]
         if self.periods is not None:
             ends.append((self.periods.overall.low, self.periods.overall.high))
         if all(low > 0.0 for low, _high in ends):

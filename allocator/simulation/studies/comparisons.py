@@ -30,9 +30,9 @@ _RESAMPLES = 1000
 _SAME_S = 60.0
 """Difference in seconds up to which a simulated and a recorded mean wait count as equal."""
 _FIFO_RULES: tuple[Blocking, ...] = ("head-of-line", "skip", "hold")
-"""Rules for tasks that do not fit, under which a record is compared with jobs in order."""
+"""Rules for the comparison of a record with jobs in order of submission."""
 _FIFO_TASKS = 20_000
-"""Maximum number of tasks of this comparison, which bounds its CPU time to a few seconds."""
+"""Maximum number of tasks of the comparison; bounds the CPU time to a few seconds."""
 _FITS = 0.8
 """A simulation reproduces a record if the shorter mean wait is this fraction of the longer one."""
 
@@ -141,17 +141,17 @@ def check_record(outcome: Outcome, recorded: Floats | None) -> RecordCheck | Non
 
 @dataclass(frozen=True)
 class RuleCheck:
-    """Recorded waits, compared with jobs that start in order of submission (`fifo`, per job).
+    """Recorded waits, compared with jobs in order of submission (`fifo`, per job).
 
     Args:
-        checks: Comparisons by rule for tasks that do not fit.
+        checks: Comparisons by the rule for tasks without room.
     """
 
     checks: Mapping[Blocking, RecordCheck]
 
     @property
     def reproduces(self) -> Blocking | None:
-        """The rule whose mean wait is closest to the record; None if none is within 20 %."""
+        """The rule with the mean wait closest to the record; None if all differ by over 20 %."""
         fits = {
             rule: min(check.ratio, 1.0 / check.ratio)
             for rule, check in self.checks.items()
