@@ -32,9 +32,7 @@ def test_advice_is_printed_as_text_or_json(trace: str) -> None:
     assert "With --blocking head-of-line, the mean of users' mean waits is" in completed.stdout
     assert "With --blocking skip, the mean of users' mean waits is" in completed.stdout
     assert "Report the rule of your cluster" in completed.stdout
-    assert re.search(
-        r"^Two bursts of a light user begin \d\S+ apart", completed.stdout, re.MULTILINE
-    )
+    assert "Two bursts of a light user" not in completed.stdout, "each user has one burst"
     assert re.search("^(Under both rules|No half-life is nearly)", completed.stdout, re.MULTILINE)
     advice = json.loads(longshare("advise", trace, "--load", "0.8", "--json").stdout)
     assert (advice["helps"], advice["decided"]) == (True, True)
@@ -85,6 +83,7 @@ def test_four_users_do_not_decide_about_a_half_life(tmp_path: Path) -> None:
     assert "interval of less by: unknown, with fewer than 5 users; of light: unknown" in (
         completed.stdout
     )
+    assert re.search(r"^Two bursts of a light user begin 25m apart", completed.stdout, re.MULTILINE)
     assert "If light users matter most" not in completed.stdout
     assert "Best:" not in completed.stdout
     assert re.search(
