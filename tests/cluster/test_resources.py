@@ -188,6 +188,54 @@ def test_reservations_are_part_of_a_resources_kind() -> None:
     }
 
 
+def reserved(*labels: tuple[str, str | None], unknown: bytes = b"") -> bytes:
+    """Return a serialised resource with a labelled reservation; None is an unset value."""
+    message = resource("cpus", "1", reserved=["eng"])
+    for key, value in labels:
+        message.reservations[0].labels.labels.add(key=key, value=value)
+    if unknown:
+        message.reservations[0].MergeFromString(unknown)
+    return message.SerializeToString()
+
+
+_UNKNOWN_FIELD = b"\xc0\x3e\x01"
+"""The field number 1000, which no message of Mesos has, with the value 1."""
+
+
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [
+        (reserved(("k", "")), reserved(("k", None))),
+        (
+            reserved(("a", None), ("a", None), ("b", None)),
+            reserved(("b", ""), ("a", None), ("b", None)),
+        ),
+        (reserved(), reserved(unknown=_UNKNOWN_FIELD)),
+        (reserved(), reserved() + _UNKNOWN_FIELD),
+    ],
+    ids=["empty value", "repeated labels", "unknown field of a reservation", "unknown field"],
+)
+def test_resources_that_mesos_adds_up_are_one_kind(left: bytes, right: bytes) -> None:
+    for messages in [left, right], [right, left]:
+        bag = parse_total(messages)
+        assert len(bag) == 1
+        assert bag.scalars["cpus"] == 2000
+        assert not bag - parse_total([left]) - parse_total([right])
+
+
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [
+        (reserved(("k", "v")), reserved(("k", None))),
+        (reserved(("a", None)), reserved(("a", None), ("a", None))),
+        (reserved(("a", None), ("b", None)), reserved(("a", None), ("c", None))),
+    ],
+    ids=["value", "number", "key"],
+)
+def test_resources_that_mesos_tells_apart_are_two_kinds(left: bytes, right: bytes) -> None:
+    assert len(parse_total([left, right])) == 2
+
+
 def test_the_order_of_labels_does_not_matter_but_labels_do() -> None:
     def labelled(*keys: str) -> bytes:
         message = resource("cpus", "1", reserved=["eng"])

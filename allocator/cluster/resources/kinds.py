@@ -147,14 +147,7 @@ def _kind(template: bytes, whole: Amount | None) -> Kind:
 
 def _new_kind(template: bytes, whole: int | None) -> Kind:
     message = mesos.Resource.FromString(template)
-    # The identity of a volume does not include its mount path and its principal (§2.2).
-    if message.HasField("disk"):
-        message.disk.ClearField("volume")
-        if message.disk.HasField("persistence"):
-            message.disk.persistence.ClearField("principal")
-    for reservation in message.reservations:
-        if len(reservation.labels.labels) > 1:
-            reservation.labels.labels.sort(key=mesos.Label.SerializePartialToString)
+    _canonicalise(message)
     identity = message.SerializePartialToString(deterministic=True)
     if whole is not None:
         identity += b"\0%d" % whole
@@ -171,6 +164,48 @@ def _new_kind(template: bytes, whole: int | None) -> Kind:
         template=template,
         _hash=hash(identity),
     )
+
+
+def _canonicalise(message: mesos.Resource) -> None:
+    """Remove everything that Mesos ignores when it compares two resources (§2.2).
+
+    Mesos ignores unknown fields, and a volume's mount path and principal. An unset field that Mesos
+    compares without testing its presence equals its default value.
+    """
+    message.DiscardUnknownFields()  # type: ignore[no-untyped-call,unused-ignore]
+    if message.HasField("disk"):
+        message.disk.ClearField("volume")
+        if message.disk.HasField("persistence"):
+            message.disk.persistence.ClearField("principal")
+        if message.disk.source.HasField("metadata"):
+            _canonicalise_labels(message.disk.source.metadata)
+    for reservation in message.reservations:
+        if reservation.type == mesos.Resource.ReservationInfo.UNKNOWN:
+            reservation.ClearField("type")
+        if reservation.HasField("labels"):
+            _canonicalise_labels(reservation.labels)
+
+
+def _canonicalise_labels(message: mesos.Labels) -> None:
+    """Give labels that Mesos finds equal the same form.
+
+    Mesos compares the number of labels, and searches each label in the other list. Lists of equal
+    length with the same distinct labels are therefore equal. Their form is the sorted distinct
+    labels, of which the last is repeated.
+    """
+    for label in message.labels:
+        if not label.value:  # Mesos does not distinguish an empty value from an unset one
+            label.ClearField("value")
+    number = len(message.labels)
+    if number < 2:
+        return
+    distinct = {
+        label.SerializePartialToString(deterministic=True): label for label in message.labels
+    }
+    ordered = [distinct[key] for key in sorted(distinct)]
+    ordered += ordered[-1:] * (number - len(ordered))
+    canonical = mesos.Labels(labels=ordered)
+    message.CopyFrom(canonical)
 
 
 def _is_whole(message: mesos.Resource) -> bool:
