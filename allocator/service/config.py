@@ -837,6 +837,7 @@ class Config(SharedConfig):
             keeps_weighted_users=True,
             skips_refusing_clients=True,
             examines_for_clients=True,
+            refusals_wait=True,
             limits=self.limits.limits(),
             users=tuple(
                 DeclaredUser(user.name, user.weight, user.commitment)

@@ -99,6 +99,7 @@ def test_every_setting_reaches_the_engine(tmp_path: Path) -> None:
         "keeps_accumulated_use",
         "keeps_weighted_users",
         "leaf_keeps_commitments",
+        "refusals_wait",
         "roles_leave_room",
         "roles_reserved_by_principal",
         "roles_reserved_for",

@@ -152,6 +152,10 @@ class OfferBuilder:
         self.headroom = self.quotas.headroom() if self.quotas else _NO_QUOTAS
         self._shared: dict[str, Resources] = {}
         """Shared volumes offered in this cycle, by agent."""
+        self._refused: Collection[str] = cluster.refusals.by_agent if cluster.refusals else ()
+        """IDs of agents with resources that the master's side has refused to offer."""
+        self._offerable: dict[str, tuple[Resources, Resources]] = {}
+        """By agent, available resources, and the part of them that is not withheld."""
         self._offers: dict[str, dict[tuple[str, str], Resources]] = {}
         """Offers that are not written yet: framework → (agent, role) → resources."""
         self.slice_offers = _UNLIMITED
@@ -178,7 +182,19 @@ class OfferBuilder:
             return None
         shared = self._shared.get(agent.id)  # offer a shared volume once in a cycle (§3.8)
         available = agent.available if shared is None else agent.available - shared
+        if agent.id in self._refused and not available.ordinary:
+            available = self._without_refused(agent, available)
         return framework.usable_part(available, client.role) or None
+
+    def _without_refused(self, agent: Agent, available: Resources) -> Resources:
+        """Return available resources of an agent without the kinds that refusals withhold."""
+        known = self._offerable.get(agent.id)
+        if known is None or known[0] is not available:
+            refusals, now_ns = self._cluster.refusals, self._cluster.now_ns
+            assert refusals is not None
+            known = available, refusals.without(agent.id, available, now_ns)
+            self._offerable[agent.id] = known
+        return known[1]
 
     def wanted(self, agent: Agent, client: Client, share: Resources) -> bool:
         """Return whether a client accepts a share of an agent as an offer.

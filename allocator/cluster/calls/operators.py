@@ -26,6 +26,10 @@ def tick(cluster: Cluster, _: contract.Tick) -> Callable[[], Cooperative[None]]:
     def change() -> "Cooperative[None]":  # a string, which costs each call nothing
         for agent in (yield from cluster.filters.expire_in_steps(cluster.now_ns)):
             cluster.candidates.mark_changed(agent)
+        if cluster.refusals is not None:
+            for agent in cluster.refusals.expire(cluster.now_ns):
+                if agent in cluster.ledger.agents:
+                    cluster.candidates.mark_changed(agent)
         cluster.candidates.begin_interval()
         users = cluster.ledger.clients.users
         yield from users.forget_idle_in_steps()

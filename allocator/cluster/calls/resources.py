@@ -97,7 +97,9 @@ def transition_offered_to_allocated(
 def reject(cluster: Cluster, call: contract.RejectOffer) -> Callable[[], None]:
     """Return a function that releases the resources of an offer that the master's side rejected.
 
-    The offer has not reached the framework, so no offer filter is added.
+    The offer has not reached the framework, so no offer filter is added. `Cluster.refusals` makes
+    the resources wait for the next tick, and longer after repeated refusals. Otherwise the engine
+    would make an offer again without end if the master's side always refuses it.
     """
     parser = ResourceParser(cluster.limits)
     role, resources = parser.allocated(call.resources)
@@ -105,7 +107,10 @@ def reject(cluster: Cluster, call: contract.RejectOffer) -> Callable[[], None]:
     def change() -> None:
         _put_flaw(cluster, call.framework_id, parser.flaw)
         client = Client(role, call.framework_id)
-        _release(cluster, client, call.agent_id, resources)
+        refusals = cluster.refusals
+        agent = _release(cluster, client, call.agent_id, resources, waits=refusals is not None)
+        if agent is not None and refusals is not None:
+            refusals.note(agent.id, resources, cluster.now_ns)
         _note_return(cluster, client, call.agent_id, resources, declined=True)
         cluster.statistics.rejected += 1
 
@@ -279,11 +284,20 @@ def _skip_operations(
     )
 
 
-def _release(cluster: Cluster, client: Client, agent_id: str, resources: Resources) -> Agent | None:
+def _release(
+    cluster: Cluster, client: Client, agent_id: str, resources: Resources, *, waits: bool = False
+) -> Agent | None:
     """Release a client's resources; return their agent, or None if the agent was removed.
 
     Resources of a removed agent or framework are ignored. The master may recover resources after
     the removal (Mesos semantics, §1.6).
+
+    Args:
+        cluster: The cluster that has the client.
+        client: The client that held the resources.
+        agent_id: The ID of the resources' agent.
+        resources: The released resources.
+        waits: Whether the resources wait for an event that makes the agent due, such as a tick.
     """
     agent = cluster.ledger.agents.get(agent_id)
     if agent is None:
@@ -302,7 +316,10 @@ def _release(cluster: Cluster, client: Client, agent_id: str, resources: Resourc
         else:
             cluster.statistics.ignored += 1
     if not unallocated or unallocated != resources:
-        cluster.on_resources_recovered(agent_id)
+        if waits:
+            cluster.candidates.mark_changed(agent_id)
+        else:
+            cluster.on_resources_recovered(agent_id)
     return agent
 
 

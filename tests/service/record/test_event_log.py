@@ -136,6 +136,7 @@ def test_every_setting_is_decoded_as_encoded() -> None:
         keeps_weighted_users=True,
         skips_refusing_clients=True,
         examines_for_clients=True,
+        refusals_wait=True,
         limits=Limits(filters=3),
         forget_after=60.0,
     )
