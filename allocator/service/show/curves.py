@@ -122,7 +122,7 @@ class Curves:
         self._history = history
         self._chronicle = chronicle
         self._queries: dict[tuple[object, ...], _Query] = {}
-        """Results of the latest queries, the earliest first: (users, seconds, revision) → query."""
+        """Results of the latest queries, the earliest first: (users, hours, revision) → query."""
         self._reading = asyncio.Lock()
         """Lock for one reader at a time. Charts then delay neither operators nor masters."""
 
@@ -158,15 +158,16 @@ class Curves:
             seconds: Length of the interval, in seconds.
             until: End of the interval, in seconds since the epoch.
         """
-        key = (*users, seconds, chronicle.revision)
+        number = math.ceil(seconds / HOUR)  # so requests with slightly different times share a query
+        key = (*users, number, chronicle.revision)
         query = self._queries.pop(key, None)
         if query is None or not until < query.expires <= until + HOUR:
-            start = (until - seconds) // HOUR * HOUR
+            start = (until // HOUR - number) * HOUR
             hours = await chronicle.hours(users, start, until)
             if hours is None:
                 query = _Query(None, until + _RETRY)
             else:
-                width = HOUR * max(math.ceil(seconds / HOUR / MOST_POINTS), 1)
+                width = HOUR * max(math.ceil(number / MOST_POINTS), 1)
                 samples = await asyncio.to_thread(run_in_thread, _from_hours(hours, width))
                 query = _Query(samples, until // HOUR * HOUR + HOUR)
         self._queries[key] = query

@@ -1,23 +1,30 @@
 """Limits on the HTTP port's connections against idle and slow clients."""
 
 import asyncio
-from collections import OrderedDict, deque
+from collections import Counter, deque
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
+from allocator.service.addresses import host_of
+
 MOST = 128
-"""Maximum number of connections that have sent something, and separately of silent connections.
-A further connection ends the connection that was answered longest ago, or has been silent
-longest."""
+"""Maximum number of silent connections, of connections with a complete request that waits for its
+answer, and of other connections.
+
+Beyond it, the host with the most connections loses one: its latest that waits for an answer, or
+otherwise its earliest. So one host's connections end neither answers in progress nor connections of
+other hosts."""
 MOST_UNREAD = 24 * 2**20
 """Maximum number of unread answer bytes of slow readers in memory. Above the limit, the connections
 answered longest ago are ended. The latest answer alone may be larger. Up to 64 KiB of an answer do
 not count, which adds at most 8 MiB for `MOST` connections."""
 PATIENCE = 15.0
-"""Seconds without a sent answer after which a connection is ended."""
+"""Seconds without a complete request after which a connection is ended."""
+LONGEST_ANSWER = 60.0
+"""Seconds after which a connection is ended whose request is still unanswered."""
 EACH_TURN = 4
 """Maximum number of connections accepted, of pieces of data parsed, and of requests begun, in one
 turn of the event loop."""
@@ -45,7 +52,7 @@ _REFUSAL = (
 
 
 class Guard:
-    """Accepts HTTP connections, and ends those that are silent or idle, or the oldest if too many.
+    """Accepts HTTP connections, and ends silent and idle ones, and further ones above `MOST`.
 
     An instance is the protocol factory of an asyncio server. It limits how many pieces of data are
     parsed in one turn of the event loop. Its middleware `pace` limits how many requests begin.
@@ -56,10 +63,12 @@ class Guard:
 
     def __init__(self, server: Callable[[], Callable[[], Any] | None]) -> None:
         self._server = server
-        self._silent: _Timers = OrderedDict()
+        self._silent: _Timers = {}
         """Connections that have sent nothing; the oldest come first."""
-        self._open: _Timers = OrderedDict()
-        """Other connections; those answered longest ago come first."""
+        self._waiting: _Timers = {}
+        """Connections with complete unanswered requests; the oldest requests come first."""
+        self._open: _Timers = {}
+        """Other connections; connections answered longest ago come first."""
         self._unread: dict[asyncio.Transport, None] = {}
         """Connections of slow readers; connections answered longest ago come first."""
         self.closed = 0
@@ -103,30 +112,32 @@ class Guard:
         aiohttp calls this method before it sends a response.
         """
         transport = request.transport
-        if isinstance(transport, asyncio.Transport) and transport in self._open:
-            self._open.pop(transport).cancel()
-            self._keep(transport, self._open)
+        if isinstance(transport, asyncio.Transport) and (
+            self._take(transport, self._waiting) or self._take(transport, self._open)
+        ):
             self._answered.add(transport)
             connection = transport.get_protocol()
+            more = isinstance(connection, _Guarded) and connection.unanswered > 1
+            self._keep(transport, self._waiting if more else self._open)
             if isinstance(connection, _Guarded):
                 connection.answer()
 
     def admit(self, transport: asyncio.Transport) -> None:
-        """Start the time limit within which a new connection must send its first bytes.
-
-        If too many connections have sent nothing, the oldest of them is ended.
-        """
+        """Start the time limit within which a new connection must send its first bytes."""
         self._keep(transport, self._silent)
 
     def heard(self, transport: asyncio.Transport) -> None:
-        """Restart the time limit of a connection that has sent its first bytes.
-
-        If too many connections have sent bytes, the one answered longest ago is ended.
-        """
-        timer = self._silent.pop(transport, None)
-        if timer is not None:
-            timer.cancel()
+        """Restart the time limit of a connection that has sent its first bytes."""
+        if self._take(transport, self._silent):
             self._keep(transport, self._open)
+
+    def asked(self, transport: asyncio.Transport) -> None:
+        """Record that a connection has sent a complete request.
+
+        If too many connections wait for answers, the connection itself may be ended.
+        """
+        if self._take(transport, self._open):
+            self._keep(transport, self._waiting)
 
     def paused(self, transport: asyncio.Transport) -> None:
         """Record that a peer reads slowly; end connections if too many bytes are unread in all."""
@@ -158,16 +169,32 @@ class Guard:
         """Cancel the time limit of a connection that has ended."""
         self._answered.discard(transport)
         self._unread.pop(transport, None)
-        for kept in (self._silent, self._open):
-            timer = kept.pop(transport, None)
-            if timer is not None:
-                timer.cancel()
+        for kept in (self._silent, self._waiting, self._open):
+            self._take(transport, kept)
+
+    def _take(self, transport: asyncio.Transport, kept: "_Timers") -> bool:
+        """Remove a connection and its time limit; return whether the connection was there."""
+        entry = kept.pop(transport, None)
+        if entry is not None:
+            entry[0].cancel()
+        return entry is not None
 
     def _keep(self, transport: asyncio.Transport, kept: "_Timers") -> None:
-        if len(kept) >= MOST:
-            self.end(next(iter(kept)))
-        loop = asyncio.get_running_loop()
-        kept[transport] = loop.call_later(PATIENCE, transport.abort)
+        """Add a connection with a time limit; end a connection if there are too many."""
+        seconds = LONGEST_ANSWER if kept is self._waiting else PATIENCE
+        timer = asyncio.get_running_loop().call_later(seconds, transport.abort)
+        kept[transport] = timer, _host(transport)
+        if len(kept) > MOST:
+            hosts = Counter(host for _, host in kept.values())
+            largest = max(hosts, key=hosts.__getitem__)
+            ordered = reversed(kept) if kept is self._waiting else kept
+            self.end(next(entry for entry in ordered if kept[entry][1] == largest))
+
+
+def _host(transport: asyncio.Transport) -> str:
+    """Return the host of a connection's peer; empty if the peer is gone."""
+    peer = transport.get_extra_info("peername")
+    return host_of(f"ipv6:[{peer[0]}]:{peer[1]}") if peer else ""
 
 
 Item = TypeVar("Item")
@@ -230,7 +257,7 @@ def _begin(request: "asyncio.Future[None]") -> bool:
     return True
 
 
-_Timers = OrderedDict[asyncio.Transport, asyncio.TimerHandle]
+_Timers = dict[asyncio.Transport, tuple[asyncio.TimerHandle, str]]
 
 
 class _Guarded(asyncio.Protocol):
@@ -255,7 +282,7 @@ class _Guarded(asyncio.Protocol):
         """Whether a piece of this connection has been parsed."""
         self._since = b""
         """Parsed bytes since the end of the latest request."""
-        self._unanswered = 0
+        self.unanswered = 0
         """Number of parsed requests without an answer."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -304,8 +331,12 @@ class _Guarded(asyncio.Protocol):
         piece = bytes(self._data[:PIECE])
         del self._data[:PIECE]
         *requests, self._since = (self._since + piece).split(_END)
-        self._unanswered += len(requests)
-        if len(self._since) > MOST_HEADERS:
+        self.unanswered += len(requests)
+        if requests:
+            self._guard.asked(self._transport)
+        if self._transport.is_closing():
+            self._data.clear()
+        elif len(self._since) > MOST_HEADERS:
             self._guard.end(self._transport)
         else:
             self._inner.data_received(piece)
@@ -314,7 +345,7 @@ class _Guarded(asyncio.Protocol):
 
     def answer(self) -> None:
         """Go on with data that waited for the answer to an earlier request."""
-        self._unanswered = max(self._unanswered - 1, 0)
+        self.unanswered = max(self.unanswered - 1, 0)
         if not self._waits:
             self._go_on()
 
@@ -324,7 +355,7 @@ class _Guarded(asyncio.Protocol):
         aiohttp would keep up to 32 requests in memory, each with a megabyte of headers.
         """
         assert self._transport is not None
-        if self._unanswered > 1:
+        if self.unanswered > 1:
             return
         if self._data:
             self._waits = True

@@ -111,6 +111,15 @@ def test_without_an_answer_of_the_accounting_database_only_its_hours_are_missing
     assert (answer["chronicle"], len(answer["times"])) == (False, 6)
 
 
+def test_charts_whose_times_differ_by_less_than_an_hour_share_one_query() -> None:
+    engine, past = watched(60)
+    chronicle = Chronicle([hour(START - START % HOUR - HOUR, "a", 0.5, 0.5)])
+    source = Curves(engine, past, chronicle)
+    for number in range(100):
+        read(source, ["a"], 86400 - number * 0.001)
+    assert chronicle.queries == 1
+
+
 def test_readers_of_the_same_charts_share_one_query_an_hour() -> None:
     engine, past = watched(60)
     chronicle = Chronicle([hour(START - START % HOUR - HOUR, "a", 0.5, 0.5)])

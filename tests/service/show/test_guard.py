@@ -13,6 +13,7 @@ from typing import Any, cast
 
 import pytest
 from aiohttp import web
+from typing_extensions import override
 
 from allocator.service.show.guard import (
     EACH_TURN,
@@ -88,6 +89,12 @@ class Transport(asyncio.Transport):
 
     aborted = closed = paused = False
     written = b""
+    host: str | None = None
+
+    @override
+    def get_extra_info(self, name: str, default: object = None) -> Any:
+        return default if self.host is None else (self.host, 1)
+
     protocol: asyncio.BaseProtocol = asyncio.Protocol()
 
     def abort(self) -> None:
@@ -183,6 +190,36 @@ def test_silent_connections_end_silent_ones_only_and_make_no_protocol() -> None:
         assert [transport.aborted for transport in silent].index(False) == 3
         assert not asks.aborted
         assert [inner.received for inner in made] == [b"GET /healthz HTTP/1.1"]
+
+    asyncio.run(crowd())
+
+
+def test_one_host_ends_neither_answers_in_progress_nor_connections_of_other_hosts() -> None:
+    async def crowd() -> None:
+        guard = Guard(lambda: Inner)
+        request = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+        async def connect(host: str, data: bytes) -> Transport:
+            transport = Transport()
+            transport.host = host
+            protocol: Any = guard()
+            transport.protocol = protocol
+            protocol.connection_made(transport)
+            protocol.data_received(data)
+            while transport.paused and not transport.aborted:
+                await asyncio.sleep(0)
+            return transport
+
+        scraper = await connect("10.0.0.1", request)
+        beginner = await connect("10.0.0.1", request[:9])
+        early = await connect("10.0.0.2", request)
+        partial = [await connect("10.0.0.2", b"G") for _ in range(2 * MOST)]
+        assert [peer.aborted for peer in partial].count(False) == MOST - 1
+        whole = [await connect("10.0.0.2", request) for _ in range(2 * MOST)]
+        assert [peer.aborted for peer in whole].index(True) == MOST - 2
+        assert not any(peer.aborted for peer in (scraper, beginner, early))
+        await guard.answered(cast("Any", SimpleNamespace(transport=scraper)), web.Response())
+        assert not scraper.aborted
 
     asyncio.run(crowd())
 
