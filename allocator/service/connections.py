@@ -9,13 +9,16 @@ connections, it first closes those on which the peer has sent nothing. A few con
 refused calls stay open.
 """
 
+import asyncio
 import os
 import socket
 import stat
 import sys
+import threading
+import time
 from collections import defaultdict
-from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, closing, contextmanager, suppress
 from dataclasses import dataclass
 from urllib.parse import unquote
 
@@ -23,11 +26,15 @@ from allocator.service.addresses import host_of
 from allocator.service.loop import gc_tuning
 from allocator.service.loop.cooperative import Work
 
-SCAN_EVERY = 0.1
-"""Seconds between two scans."""
-SCAN_REST = 1.0
-"""Time left to other tasks after a slice of a scan, as a multiple of the slice's duration. Slower
-scans would leave thousands of new connections a second open."""
+_SCAN_EVERY = 0.02
+"""Minimum seconds between two scans. In this time, gRPC parses about 100 kB of headers, which take
+2 MB of memory."""
+_SCAN_REST = 4.0
+"""Pause after a scan as a multiple of its duration, up to `_LONGEST_REST`."""
+_LONGEST_REST = 0.1
+_PAUSE = 0.0001
+"""Seconds that a scan leaves to other threads after each step. Slower scans would leave thousands
+of new connections a second open."""
 HOST_UNPROVED = 64
 """Maximum number of one host's connections without any call that a scan leaves open."""
 ALL_UNPROVED = 256
@@ -38,11 +45,12 @@ with the fewest refused calls stay."""
 MOST_REFUSED = 256
 """Excess of a connection's refused over its permitted calls at which a scan closes it. gRPC does
 not limit the number of calls that a peer sends one after another."""
-MOST_RECEIVED = 2**20
+MOST_RECEIVED = 2**17
 """Bytes received on a connection without a permitted call at which a scan closes it.
 
-The service does not see most calls that their peer resets at once, but gRPC keeps them in memory. A
-TLS handshake takes at most about 100 kB, and a call that is not read 64 KiB.
+gRPC keeps headers of five bytes with 18 times their size, also beyond the limit of headers, until
+the connection ends. It then passes the call to Python, which takes 1 µs of the event loop for each
+header. A handshake with a usual certificate takes 4 kB, and a call that is not read 64 KiB.
 """
 LARGE = 2**14
 """Bytes received on a connection without any call from which the connection counts as large.
@@ -103,6 +111,8 @@ class Connections:
         self._calls: dict[str, _Calls] = {}
         """Peer → calls."""
         self._found = self._scans = 0
+        self._noting = threading.Lock()
+        """Lock on `_calls`, which the event loop changes while another thread scans."""
 
     def note(self, peer: str, permitted: bool, master: bool) -> None:  # noqa: FBT001 - an observer
         """Record a permitted or refused call, so that `scan` knows which connections to close.
@@ -113,12 +123,42 @@ class Connections:
             master: Whether the call is a master's stream.
         """
         name = unquote(peer)
-        calls = self._calls.get(name)
-        if calls is None:
-            calls = self._calls[name] = _Calls(self._scans)
-        calls.permitted += permitted
-        calls.refused += not permitted
-        calls.is_master |= permitted and master
+        with self._noting:
+            calls = self._calls.get(name)
+            if calls is None:
+                calls = self._calls[name] = _Calls(self._scans)
+            calls.permitted += permitted
+            calls.refused += not permitted
+            calls.is_master |= permitted and master
+
+    @asynccontextmanager
+    async def scanning(self) -> AsyncIterator[None]:
+        """Scan regularly while the block runs, in a thread.
+
+        The event loop can be late by seconds under a flood, because gRPC passes it calls with
+        hundreds of thousands of headers.
+        """
+        stop = threading.Event()
+        loop = asyncio.get_running_loop()
+        thread = threading.Thread(target=self._scan_until, args=(stop, loop), name="connections")
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            await asyncio.to_thread(thread.join)
+
+    def _scan_until(self, stop: threading.Event, loop: asyncio.AbstractEventLoop) -> None:
+        """Scan again and again until an event is set; the loop returns free memory."""
+        rest = _SCAN_EVERY
+        while not stop.wait(rest):
+            started = time.perf_counter()
+            for _ in self.scan():
+                time.sleep(_PAUSE)
+            # A connection with a large certificate takes up to 1.7 MB.
+            loop.call_soon_threadsafe(gc_tuning.trim_if_grown)
+            duration = time.perf_counter() - started
+            rest = max(_SCAN_EVERY, min(_SCAN_REST * duration, _LONGEST_REST))
 
     def scan(self) -> Work[None]:
         """Find all connections, and close those that `_useless` returns, in cooperative steps."""
@@ -132,7 +172,6 @@ class Connections:
             if not step % _STEP:
                 yield
             self._close(connection)
-        gc_tuning.trim_if_grown()  # a connection with a large certificate takes up to 1.7 MB
 
     def _forget_gone(self, peers: set[str]) -> None:
         """Delete the recorded calls of peers that are no longer connected.
@@ -143,11 +182,12 @@ class Connections:
         Args:
             peers: Addresses and ports of the connected peers that `scan` has found.
         """
-        self._calls = {
-            peer: calls
-            for peer, calls in self._calls.items()
-            if peer in peers or calls.scan >= self._scans - 1
-        }
+        with self._noting:
+            self._calls = {
+                peer: calls
+                for peer, calls in self._calls.items()
+                if peer in peers or calls.scan >= self._scans - 1
+            }
 
     def _useless(self, present: list[_Connection]) -> Work[list[_Connection]]:
         """Choose the connections to close, so that few without a permitted call stay open.

@@ -14,8 +14,7 @@ import structlog
 from allocator.contract.admin_pb2_grpc import add_AdminServicer_to_server
 from allocator.files import reason
 from allocator.service.config import ConfigError, ListenSection, TlsSection, read_file
-from allocator.service.connections import SCAN_EVERY, SCAN_REST, Connections
-from allocator.service.loop.cooperative import running_repeatedly
+from allocator.service.connections import Connections
 from allocator.service.masters.sessions import Sessions
 from allocator.service.operators.admin import Admin
 from allocator.service.operators.request_limits import LARGEST_REQUEST, METHODS, RequestLimits
@@ -59,6 +58,12 @@ LARGEST_HEADERS = 2048
 
 Clients of Longshare send about 600 bytes. gRPC reads headers before rights are checked, and keeps
 them with up to `PENDING` calls.
+"""
+RECEIVE_BUFFER = 2**16
+"""Size of the kernel's receive buffer of a connection, in bytes.
+
+gRPC's flow control lets a peer send 64 KiB in a call, so masters need no larger buffer. The kernel
+would else keep 6 MB, which gRPC parses before a scan can close the connection.
 """
 _NO_COMPRESSION = 1
 """gRPC's bit set of accepted compressions, with only "no compression" set.
@@ -110,9 +115,7 @@ async def listening(
     ports = connections.ports
     rights.observe = connections.note
     async with AsyncExitStack() as stack:
-        await stack.enter_async_context(
-            running_repeatedly(connections.scan, SCAN_EVERY, rest=SCAN_REST)
-        )
+        await stack.enter_async_context(connections.scanning())
         if section.operators is None:
             handlers = [masters, operators, unknown]
             shared_port = _port(section, "address", section.address, handlers, limits(shared=True))
@@ -160,6 +163,7 @@ async def _port(
             ("grpc.max_send_message_length", section.largest_message),
             ("grpc.max_metadata_size", LARGEST_HEADERS),
             ("grpc.absolute_max_metadata_size", LARGEST_HEADERS),
+            ("grpc.tcp_receive_buffer_size", RECEIVE_BUFFER),
             ("grpc.so_reuseport", 0),  # a second service on the same port must fail
             ("grpc.keepalive_time_ms", round(KEEPALIVE * 1000)),
             ("grpc.keepalive_timeout_ms", round(KEEPALIVE * 500)),

@@ -158,7 +158,9 @@ class Curves:
             seconds: Length of the interval, in seconds.
             until: End of the interval, in seconds since the epoch.
         """
-        number = math.ceil(seconds / HOUR)  # so requests with slightly different times share a query
+        number = math.ceil(
+            seconds / HOUR
+        )  # so requests with slightly different times share a query
         key = (*users, number, chronicle.revision)
         query = self._queries.pop(key, None)
         if query is None or not until < query.expires <= until + HOUR:

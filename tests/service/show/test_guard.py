@@ -206,7 +206,7 @@ def test_one_host_ends_neither_answers_in_progress_nor_connections_of_other_host
             transport.protocol = protocol
             protocol.connection_made(transport)
             protocol.data_received(data)
-            while transport.paused and not transport.aborted:
+            while transport.paused and not transport.aborted:  # noqa: ASYNC110 - the guard resumes
                 await asyncio.sleep(0)
             return transport
 
