@@ -12,7 +12,7 @@ RESERVED = "cpus(a):1"
 
 
 def site(*agents: str, waits: bool = True) -> MasterSide:
-    """Return a cluster of agents with these totals, and one framework with the role `a`."""
+    """Return a cluster of agents with given totals, and a framework with the role `a`."""
     master = MasterSide()
     master.settings = replace(master.settings, refusals_wait=waits)
     master.engine = Engine(master.settings)
@@ -29,7 +29,7 @@ def start(master: MasterSide, *agents: str) -> list[Offered]:
 
 
 def refuse(master: MasterSide, *offers: Offered) -> list[Offered]:
-    """Refuse offers, as the module does if its own record of the agent differs."""
+    """Refuse offers, as the module does if its record of the agent differs."""
     return master.send(
         *(
             contract.RejectOffer(
@@ -41,28 +41,32 @@ def refuse(master: MasterSide, *offers: Offered) -> list[Offered]:
 
 
 def offered(master: MasterSide, seconds: int, refused: str) -> dict[int, str]:
-    """Refuse all offers with a resource; return the other offers, and `-` for refused ones."""
-    made = {}
+    """Tick each second, and refuse offers with a resource.
+
+    Returns:
+        The second of each offer, with the offered resources; `-` for a refused offer.
+    """
+    offers_at = {}
     for second in range(1, seconds + 1):
         for offer in master.tick():
-            made[second] = "-" if refused in offer.resources else offer.resources
+            offers_at[second] = "-" if refused in offer.resources else offer.resources
             if refused in offer.resources:
                 assert not refuse(master, offer)
-    return made
+    return offers_at
 
 
 def all_of(master: MasterSide, *totals: str) -> list[Offered]:
     """Return offers of whole agents, as the snapshot's decisions contain them."""
-    held = MasterSide()
-    held.now_ns = master.now_ns
-    return start(held, *totals)
+    other_master = MasterSide()
+    other_master.now_ns = master.now_ns
+    return start(other_master, *totals)
 
 
 @pytest.mark.parametrize("waits", [True, False])
 def test_a_refused_offer_is_made_again_at_the_next_tick(*, waits: bool) -> None:
     master = site("cpus:2;mem:64", waits=waits)
-    again = refuse(master, *all_of(master, "cpus:2;mem:64"))
-    assert [offer.resources for offer in again] == ([] if waits else ["cpus:2;mem:64"])
+    offers = refuse(master, *all_of(master, "cpus:2;mem:64"))
+    assert [offer.resources for offer in offers] == ([] if waits else ["cpus:2;mem:64"])
     if waits:
         assert [offer.resources for offer in master.tick()] == ["cpus:2;mem:64"]
     assert master.engine.statistics.rejected == 1

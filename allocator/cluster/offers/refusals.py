@@ -15,7 +15,7 @@ _LONGEST = 7
 
 @dataclass(frozen=True, slots=True)
 class _Refusal:
-    """The last refusal of one kind of resource on one agent."""
+    """The last refusal of a kind of resource on an agent."""
 
     number: int
     """Number of refusals in a row."""
@@ -28,10 +28,10 @@ class _Refusal:
 class Refusals:
     """Withholds a kind of resource on an agent after repeated refusals of offers with this kind.
 
-    The first refusal withholds nothing, because messages that cross can cause it. Each further
+    The first refusal withholds nothing, because crossing messages can cause one. Each further
     refusal in a row at least doubles the wait: 1, 3, 7, up to 63 intervals. Only reserved and
-    revocable resources are withheld, so a tenant's reservations never withhold resources that every
-    role may use. A snapshot ends all waits.
+    revocable resources are withheld, so a tenant's reservations never withhold other roles'
+    resources. A snapshot ends all waits.
 
     Args:
         interval_ns: Nanoseconds between two ticks.
@@ -40,7 +40,7 @@ class Refusals:
     def __init__(self, interval_ns: int) -> None:
         self._interval_ns = interval_ns
         self.by_agent: dict[str, dict[Kind, _Refusal]] = {}
-        """Refusals of agents that have any."""
+        """Refusals by agent and kind, without agents with no refusal."""
         self._instants: list[tuple[int, str]] = []
         """Instants in nanoseconds at which a wait or a row ends, with the agent's ID; a heap."""
 
