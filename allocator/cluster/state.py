@@ -17,7 +17,7 @@ from allocator.cluster.input.errors import InvalidEvent
 from allocator.cluster.input.limits import Limits
 from allocator.cluster.input.quarantine import Quarantine
 from allocator.cluster.offers.offer_filters import OfferFilters
-from allocator.cluster.offers.refusals import Refusals
+from allocator.cluster.offers.refused_offers import RefusedOffers
 from allocator.contract import allocator_pb2 as contract
 from allocator.cooperative import Cooperative
 from allocator.fairness.metering import Meter
@@ -203,7 +203,7 @@ class Cluster:
     recovery: Recovery
     reports_used: bool
     """Whether the master reports which allocated resources are used and which are only offered."""
-    refusals: Refusals | None = None
+    refusals: RefusedOffers | None = None
     """Offers that the master's side refused. None: refused resources are offered again at once."""
     quarantine: Quarantine = field(default_factory=Quarantine)
     meter: Meter | None = None

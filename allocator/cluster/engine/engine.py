@@ -28,7 +28,7 @@ from allocator.cluster.metering.metered import hand_over_metering
 from allocator.cluster.metering.role_meter import RoleMeter
 from allocator.cluster.offers.offer_constraints import Exclusions
 from allocator.cluster.offers.offer_filters import OfferFilters
-from allocator.cluster.offers.refusals import Refusals
+from allocator.cluster.offers.refused_offers import RefusedOffers
 from allocator.cluster.settings import EngineSettings
 from allocator.cluster.state import Cluster, ClusterStatistics
 from allocator.cluster.users.usage import update_usage
@@ -544,7 +544,7 @@ def _empty_cluster(
         statistics=statistics,
         recovery=recovery(options),
         reports_used=options.tells_running,
-        refusals=Refusals(options.allocation_interval_ns) if settings.refusals_wait else None,
+        refusals=RefusedOffers(options.allocation_interval_ns) if settings.refusals_wait else None,
         limits=settings.limits,
         filters=OfferFilters(settings.limits.filters),
         roles=LimitedPlaces(role_rules),

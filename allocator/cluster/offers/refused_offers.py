@@ -25,7 +25,7 @@ class _Refusal:
     """A refusal at or after this instant is the first of a new row."""
 
 
-class Refusals:
+class RefusedOffers:
     """Withholds a kind of resource on an agent after repeated refusals of offers with this kind.
 
     The first refusal withholds nothing, because crossing messages can cause one. Each further
