@@ -3,9 +3,11 @@
 import asyncio
 import re
 import shutil
+import socket
+import struct
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack, closing, contextmanager
+from contextlib import AsyncExitStack, ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from allocator.contract.admin_pb2_grpc import (
     AdminStub,
 )
 from allocator.service.operators import request_limits
+from frameworks.harness.ports import free_port
 from tests.service.operators.port import limited_port
 from tests.service.served import PATIENCE, Service, service, wait_for
 from tests.service.test_rights import protected
@@ -81,10 +84,10 @@ def test_large_requests_of_a_peer_without_rights_are_not_received(tmp_path: Path
 
 @pytest.mark.slow
 def test_large_requests_on_the_operators_port_are_not_received(tmp_path: Path) -> None:
-    socket = f"unix://{tmp_path}/operators.sock"
-    with service(tmp_path, f'[listen]\noperators = "{socket}"\n') as running:
+    address = f"unix://{tmp_path}/operators.sock"
+    with service(tmp_path, f'[listen]\noperators = "{address}"\n') as running:
         before = memory(running, "VmRSS")
-        with connected(socket, None) as channel:
+        with connected(address, None) as channel:
             codes = {ordered(channel) for _ in range(4)}
         assert codes == {grpc.StatusCode.RESOURCE_EXHAUSTED}
         assert memory(running, "VmHWM") < before + SLACK
@@ -119,6 +122,35 @@ def test_refused_streams_leave_nothing_in_memory(tmp_path: Path) -> None:
                     next(session(iter([b"\xff" * LARGE]), timeout=PATIENCE))
                 assert refused.value.code() == grpc.StatusCode.INVALID_ARGUMENT
         assert memory(running, "VmHWM") < before + 2 * IN_TRANSIT + SLACK
+
+
+def frame(kind: int, stream: int, payload: bytes = b"") -> bytes:
+    """Return an HTTP/2 frame without flags."""
+    return (
+        struct.pack(">I", len(payload))[1:] + bytes([kind, 0]) + struct.pack(">I", stream) + payload
+    )
+
+
+@pytest.mark.slow
+def test_endless_headers_do_not_stay_in_memory(tmp_path: Path) -> None:
+    path = bytes([0x83, 0x86, 0x04, 4]) + b"/x/y"
+    tiny = frame(9, 1, b"\0\1a\1b" * 3200)
+    begin = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0) + frame(1, 1, path)
+    port = free_port()
+    with service(tmp_path, listen=f"127.0.0.1:{port}") as running, ExitStack() as stack:
+        before = memory(running, "VmRSS")
+        peers = [
+            stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=PATIENCE))
+            for _ in range(32)
+        ]
+        for peer in peers:
+            with suppress(ConnectionError):  # the service closes the connection
+                peer.sendall(begin + 60 * tiny)
+        for peer in peers:
+            with suppress(ConnectionError):
+                while peer.recv(2**16):
+                    pass
+        assert memory(running, "VmHWM") < before + 12 * SLACK
 
 
 def test_a_call_without_a_request_is_refused(tmp_path: Path) -> None:
