@@ -92,9 +92,9 @@ class EngineSettings:
     """Whether frameworks keep their places in `limits.frameworks` over a restart, and keep all
     places only under the same principal. Event logs without this setting mean false."""
     keeps_weighted_users: bool = False
-    """Whether idle roles with a weight of Mesos outlive a snapshot, and are forgotten after all
-    others beyond `limits.idle_users`. If false, other frameworks' roles can make the service forget
-    them. Event logs without this setting mean false."""
+    """Whether roles with a weight of Mesos other than 1 are known as long as they have it, at most
+    `limits.idle_users` of them. If false, a framework in such a role makes it count until
+    `forget_after`. Event logs without this setting mean false."""
     skips_refusing_clients: bool = False
     """Whether clients that would refuse each number of tasks that an agent has room for, and
     clients whose task does not fit and that no restricted resource is for, are skipped together.

@@ -369,8 +369,8 @@ class LimitsSection(SettingsSection):
     """Maximum number of known users of all levels without frameworks and commitments. Above the
     limit, users are forgotten before `users.forget_after`: first the users with the least average
     use. Under policies that rank by accumulated use, the first are those whose accumulated use is
-    nearest to a new user's. Among equals, the users idle for longest are first. Users with a
-    weight of Mesos come last."""
+    nearest to a new user's. Among equals, the users idle for longest are first. At most as
+    many roles stay known by a weight of Mesos other than 1. They count for this number only."""
 
     def limits(self) -> Limits:
         """Return this section's limits in the form that the engine takes."""

@@ -4,7 +4,7 @@ import math
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from copy import copy
-from typing import Any, Generic
+from typing import Generic
 
 from allocator.compilation import mypyc_attr
 from allocator.cooperative import Cooperative, run_to_completion
@@ -15,7 +15,7 @@ from allocator.fairness.metering import Meter
 from allocator.fairness.pool import Pool, PoolClock
 from allocator.fairness.quantities import Quantities
 from allocator.users.settings import UserSettings
-from allocator.users.user import Client, User, UserTask
+from allocator.users.user import Client, User, UserTask, depth_of
 
 LOOK = 5.0
 """Seconds between two samples of the users' use, from which counted weights are computed."""
@@ -202,7 +202,7 @@ class UserPools(Generic[Client]):
         """
         counting = dict.fromkeys(users if threshold is not None else ())
         outdated = self._sub_pools if self._all_outdated else self._outdated
-        waiting = sorted({**counting, **outdated}, key=_depth, reverse=True)
+        waiting = sorted({**counting, **outdated}, key=depth_of, reverse=True)
         by_use = self._counts_for < math.inf
         # A new user or a new weight changes the entitlements of all siblings.
         changed = {} if by_use else dict(self._outdated)
@@ -448,10 +448,6 @@ class UserDemands(Generic[Client]):
             self._machines.admit(name, after.may_use)
         if machines_changed or largest.version != version:
             pool.set_demand(name, _largest_demand(largest))
-
-
-def _depth(user: User[Any]) -> int:
-    return len(user.ancestry)
 
 
 def _replace_demand(largest: Largest, before: UserTask | None, after: UserTask | None) -> None:

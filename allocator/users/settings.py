@@ -62,9 +62,9 @@ class UserSettings:
     """Whether the virtual leaf of a user keeps its own commitments when the user's last sub-user is
     gone. If false, the leaf of the next sub-users begins with all commitments of the user."""
     keeps_weighted_users: bool = False
-    """Whether idle users with a weight of the scheduler are forgotten after all others if there are
-    too many, and stay known in the next tree. If false, invented names make such users forgotten,
-    and so does a snapshot."""
+    """Whether users with a weight of the scheduler other than 1 are known as long as they have it;
+    at most `idle_users` of them, and no other weights of the scheduler make users named. If false,
+    each weight of the scheduler makes its user named, but only while a client makes it known."""
     scheduler: By = "master"
     """Source of the weights that the scheduler sends."""
     clients: str = "frameworks"

@@ -32,7 +32,7 @@ from allocator.users.memory import (
 )
 from allocator.users.pools import UserDemands, UserPools
 from allocator.users.settings import UserSettings
-from allocator.users.user import Client, User, UserTask
+from allocator.users.user import Client, User, UserTask, depth_of
 from allocator.users.weights import Weights
 
 Repeats: TypeAlias = Mapping[str, tuple[Quantities, Quantities]]
@@ -129,10 +129,10 @@ class UserTree(Generic[Client]):
                 commitment=declared.commitment if declared is not None else 0.0,
             )
             parent.children[name] = self._known[name] = user
-            if self._weights.by(name):
-                self._update_named(user)
+            if self._weights.is_explicit(name):
+                self._update_named([user])
             self._idle_since.pop(parent.name, None)
-            self._idle_since[name] = self.now
+            self._begin_idle(name)
             self._note_idle_above(user)
             self._pools.mark_outdated(parent)
         return user
@@ -410,9 +410,20 @@ class UserTree(Generic[Client]):
             yield from self.clients(child)
 
     def set_weights(self, weights: Mapping[str, float]) -> None:
-        """Set weights that the scheduler has sent; other users keep their weights."""
+        """Set weights that the scheduler has sent; other users keep their weights.
+
+        With `keeps_weighted_users`, users with a weight other than 1 are known from now on.
+        """
+        former = [name for name in weights if self._weights.is_kept_by_scheduler(name)]
         self._weights.set_from_scheduler(weights)
+        for name in weights:
+            if self._weights.is_kept_by_scheduler(name):
+                self.get(name)
+                self._idle_since.pop(name, None)
         self._reweigh(weights)
+        for name in former:
+            if not self._weights.is_kept_by_scheduler(name):
+                self._note_idle(self._known[name])
 
     def order_weight(self, name: str, weight: float | None, seconds: float | None = None) -> None:
         """Set or remove a user's weight by an operator's command.
@@ -467,6 +478,10 @@ class UserTree(Generic[Client]):
             )
         if name in self._declared:
             return f"user {name!r} is declared; remove it from [[users.declared]] instead"
+        if self._weights.is_kept_by_scheduler(name):
+            return (
+                f"user {name!r} has a weight of the {self._settings.scheduler}; set it to 1 there"
+            )
         return next(filter(None, map(self.reason_to_keep, user.children)), None)
 
     def forget(self, name: str) -> None:
@@ -553,7 +568,7 @@ class UserTree(Generic[Client]):
             accumulated[name] = current.accumulated
             if self._settings.tree and name.endswith("/.") and name not in self._known:
                 leaves[name] = current
-            elif name in self._known or self._must_know(name, current):
+            elif name in self._known or self._must_know(current):
                 self.get(name)
                 users[name] = current
             if not self._settings.leaf_keeps_commitments:
@@ -596,11 +611,11 @@ class UserTree(Generic[Client]):
             elif is_significant(current.commitments, current.others) or self._keeps_accumulated_use:
                 self._absent.put(leaf, current.commitments, current.others, current.accumulated)
 
-    def _must_know(self, name: str, remembered: RememberedUser) -> bool:
+    def _must_know(self, remembered: RememberedUser) -> bool:
         """Return whether a stored user matters although it has no clients."""
         used = max(remembered.mean_use.values(), default=0.0) >= NEGLIGIBLE_COMMITMENT
         significant = is_significant(remembered.commitments, remembered.others)
-        kept = self._keeps_accumulated_use or self._is_kept_by_weight(name)
+        kept = self._keeps_accumulated_use
         return used or significant or kept or self._is_ordered(remembered)
 
     @property
@@ -639,7 +654,7 @@ class UserTree(Generic[Client]):
         for name in former - self._busy:
             user = self._known.get(name)
             if user is not None:
-                self._idle_since[name] = self.now
+                self._begin_idle(name)
                 if user.sub_pool is not None and user.leaf in user.sub_pool:
                     self._idle_since[user.leaf] = self.now
         for name in self._busy:
@@ -767,7 +782,7 @@ class UserTree(Generic[Client]):
             latest: Users that have been idle since this time or earlier, in seconds, come first.
             begins: Accumulated use of a new user, by `id` of the pool. Missing values are added.
         """
-        keys = dict[str, tuple[bool, bool, float, float, float]]()
+        keys = dict[str, tuple[bool, float, float, float]]()
         kept_use = begins if self._keeps_accumulated_use else None
         for name in self._idle_since:
             keys[name] = self._idle_key(name, latest, kept_use)
@@ -787,12 +802,12 @@ class UserTree(Generic[Client]):
 
     def _idle_key(
         self, name: str, latest: float, begins: dict[int, float] | None
-    ) -> tuple[bool, bool, float, float, float]:
+    ) -> tuple[bool, float, float, float]:
         """Return the sort key of an idle user or virtual leaf; small keys are forgotten first.
 
-        The order has four criteria: idle for long enough, no weight of the scheduler, the smaller
-        mean use, and accumulated use nearer to that of a new user. Invented names without use are
-        therefore forgotten before users that have a weight, have used resources or have credits.
+        The order has three criteria: idle for long enough, the smaller mean use, and accumulated
+        use nearer to that of a new user. Invented names without use are therefore forgotten before
+        users that have used resources or have credits.
 
         Args:
             name: The idle user or virtual leaf.
@@ -806,11 +821,7 @@ class UserTree(Generic[Client]):
         use = pool.mean_use(name)
         mean_use = max(use.values()) if use else 0.0
         beyond = 0.0 if begins is None else abs(self._use_beyond(name, begins))
-        return since > latest, self._is_kept_by_weight(name), mean_use, beyond, since
-
-    def _is_kept_by_weight(self, name: str) -> bool:
-        """Return whether a user stays known because of its weight, though it may be idle."""
-        return self._settings.keeps_weighted_users and bool(self._weights.by(name))
+        return since > latest, mean_use, beyond, since
 
     def _use_beyond(self, name: str, begins: dict[int, float]) -> float:
         """Return a user's accumulated use over its weight, minus a new user's, in seconds.
@@ -912,8 +923,8 @@ class UserTree(Generic[Client]):
             self._end_pool(user)
         user.siblings.remove(user.name)
         del parent.children[user.name]
-        if self._weights.by(user.name) and parent is not self._root:
-            self._update_named(parent)
+        if self._weights.is_explicit(user.name) and parent is not self._root:
+            self._update_named([parent])
         if parent is not self._root and not parent.children:
             if self._settings.leaf_keeps_commitments:
                 self._without_sub_users[parent.name] = None
@@ -944,10 +955,15 @@ class UserTree(Generic[Client]):
         if len(user.clients):
             return
         if not user.children:
-            self._idle_since[user.name] = self.now
+            self._begin_idle(user.name)
         if user.sub_pool is not None and user.leaf in user.sub_pool:
             self._idle_since[user.leaf] = self.now
         self._note_idle_above(user)
+
+    def _begin_idle(self, name: str) -> None:
+        """Record a user as idle from now on, unless the scheduler's weight keeps it known."""
+        if not self._weights.is_kept_by_scheduler(name):
+            self._idle_since[name] = self.now
 
     def _note_idle_above(self, user: User[Client]) -> None:
         """Record a user and its ancestors as idle from now on, up to the first with a client.
@@ -957,7 +973,7 @@ class UserTree(Generic[Client]):
         while (
             self._settings.forgets_subtrees and user.parent is not None and not user.total_clients
         ):
-            self._idle_since[user.name] = self.now
+            self._begin_idle(user.name)
             user = user.parent
 
     def _count_client(self, user: User[Client], number: int) -> None:
@@ -1018,30 +1034,39 @@ class UserTree(Generic[Client]):
 
     def _reweigh(self, names: "Mapping[str, float] | list[str]") -> None:
         """Apply the current weights of these users in their pools; ignore unknown names."""
-        for name in names:
-            if name in self._known:
-                user = self._known[name]
-                user.siblings.set_weight(name, self._weights.of(name))
-                self._update_named(user)
-                assert user.parent is not None
-                self._pools.mark_outdated(user.parent)
+        users = [self._known[name] for name in names if name in self._known]
+        for user in users:
+            user.siblings.set_weight(user.name, self._weights.of(user.name))
+            assert user.parent is not None
+            self._pools.mark_outdated(user.parent)
+        if users:
+            self._update_named(users)
 
-    def _update_named(self, user: User[Client]) -> None:
-        """Update whether a user and its ancestors count as named.
+    def _update_named(self, users: Iterable[User[Client]]) -> None:
+        """Update whether some users and their ancestors count as named.
 
         A user is named if the weight of the user or of a descendant was set explicitly. The counted
-        weight of a named user is its full weight, regardless of its use (see `UserPools`).
+        weight of a named user is its full weight, regardless of its use (see `UserPools`). Each
+        ancestor is examined once, because it may have thousands of sub-users.
         """
-        named = False
-        while user.parent is not None:
+        examined = dict[User[Client], None]()
+        for user in users:
+            ancestor = user
+            while ancestor.parent is not None and ancestor not in examined:
+                examined[ancestor] = None
+                ancestor = ancestor.parent
+        above_named = set[User[Client]]()
+        for user in sorted(examined, key=depth_of, reverse=True):
             below = {} if user.sub_pool is None else user.sub_pool.accounts()
             named = (
-                named
-                or bool(self._weights.by(user.name))
+                user in above_named
+                or self._weights.is_explicit(user.name)
                 or any(account.named for account in below.values())
             )
             user.siblings.set_named(user.name, named)
-            user = user.parent
+            assert user.parent is not None
+            if named:
+                above_named.add(user.parent)
         self._pools.mark_recount()
 
 

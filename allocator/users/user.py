@@ -2,7 +2,7 @@
 
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from allocator.fairness.framework_sorter import FrameworkSorter
 from allocator.fairness.largest import Largest
@@ -146,3 +146,8 @@ class User(Generic[Client]):
             if child.member(client) is not None:
                 return name
         return None
+
+
+def depth_of(user: User[Any]) -> int:
+    """Return the level of a user in the tree: 0 for the root, 1 for top-level users."""
+    return len(user.ancestry)

@@ -22,6 +22,10 @@ class Weights:
         self._declared = {declared.name: declared.weight for declared in settings.declared}
         self._scheduler = settings.scheduler
         self._from_scheduler: dict[str, float] = {}
+        self._kept: dict[str, None] = {}
+        """Users that stay known because of the scheduler's weight."""
+        self._most_kept = settings.idle_users if settings.keeps_weighted_users else 0
+        self._only_kept_are_named = settings.keeps_weighted_users
         self._ordered: dict[str, float] = {}
         self._boosts: dict[str, Boost] = {}
         self._ends: list[tuple[float, str]] = []
@@ -40,6 +44,7 @@ class Weights:
         weights: Weights = copy(self)
         weights._ordered, weights._boosts = dict(self._ordered), dict(self._boosts)
         weights._from_scheduler, weights._ends = dict(self._from_scheduler), list(self._ends)
+        weights._kept = dict(self._kept)
         return weights
 
     def of(self, name: str) -> float:
@@ -80,10 +85,26 @@ class Weights:
     def keeps(self, name: str) -> bool:
         """Return whether a user must not be forgotten while idle.
 
-        This is so if the user is declared in the configuration, or if an operator has set its
-        weight or boost.
+        This is so if the user is declared in the configuration, if an operator has set its weight
+        or boost, or if the scheduler's weight keeps it.
         """
-        return name in self._declared or name in self._ordered or name in self._boosts
+        ordered = name in self._ordered or name in self._boosts
+        return ordered or name in self._declared or name in self._kept
+
+    def is_kept_by_scheduler(self, name: str) -> bool:
+        """Return whether a user stays known because of the scheduler's weight.
+
+        This is so for weights other than 1 with the setting `keeps_weighted_users`, of at most
+        `idle_users` users.
+        """
+        return name in self._kept
+
+    def is_explicit(self, name: str) -> bool:
+        """Return whether a user's weight was set explicitly, so that the user counts as named.
+
+        With `keeps_weighted_users`, a weight of the scheduler counts only if it keeps the user.
+        """
+        return self.keeps(name) or (name in self._from_scheduler and not self._only_kept_are_named)
 
     def ordered(self, name: str) -> float | None:
         """Return the weight that an operator has set permanently for a user; None without one."""
@@ -92,6 +113,11 @@ class Weights:
     def set_from_scheduler(self, weights: Mapping[str, float]) -> None:
         """Store weights that the scheduler has sent; other users keep their weights."""
         self._from_scheduler.update(weights)
+        for name, weight in weights.items():
+            if weight == 1.0:
+                self._kept.pop(name, None)
+            elif len(self._kept) < self._most_kept:
+                self._kept[name] = None
 
     def order(self, name: str, weight: float | None) -> None:
         """Set a user's permanent weight by an operator's command, and end the user's boost.

@@ -13,6 +13,7 @@ from allocator.cluster.input.limits import Limits
 from allocator.cluster.settings import UserKey
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import operator_pb2 as operator
+from allocator.users.orders import InvalidOrder
 from allocator.users.pools import LOOK
 from allocator.users.settings import DeclaredUser
 from tests.cluster.conformance.quota_side import SHARED, allocated, disk
@@ -614,8 +615,74 @@ def test_a_role_with_a_weight_of_the_master_outlives_a_snapshot(*, keeps: bool) 
     assert entitled(master, "a") == (0.5 if keeps else 1.0)
 
 
-def test_a_role_with_a_weight_of_the_master_is_forgotten_after_the_configured_time() -> None:
+@pytest.mark.parametrize("role", ["ops", "ops/x"])
+@pytest.mark.parametrize("weighted", ["ops", "ops/x"])
+@pytest.mark.parametrize("first", [True, False], ids=["weight first", "framework first"])
+def test_a_framework_of_one_second_changes_nothing_for_other_roles_whatever_the_weights(
+    role: str, weighted: str, *, first: bool
+) -> None:
+    weights = contract.UpdateWeights(weights=[contract.Weight(role=weighted, weight=5.0)])
+    entitlements = []
+    for tenant in (True, False):
+        master = holding("cpus:1000;mem:1000", {"a": 600}, keeps_weighted_users=True)
+        if first:
+            master.send(weights)
+        if tenant:
+            master.add_framework("evil", role, active=False)
+            master.tick(1.0)
+            master.send(contract.RemoveFramework(framework_id="evil"))
+        master.send(weights)
+        master.tick(LOOK)
+        master.tick(LOOK)
+        entitlements.append(entitled(master, "a"))
+    total = 6.0 if weighted == "ops" else 2.0
+    assert entitlements == pytest.approx([1.0 / total] * 2)
+
+
+def test_in_former_event_logs_a_role_with_a_weight_counts_once_a_framework_has_had_it() -> None:
+    master = holding("cpus:1000;mem:1000", {"a": 600})
+    master.send(
+        contract.UpdateWeights(weights=[contract.Weight(role=role, weight=5.0) for role in "bc"])
+    )
+    master.tick(LOOK)
+    assert entitled(master, "a") == 1.0
+    master.add_framework("evil", "b", active=False)
+    master.send(contract.RemoveFramework(framework_id="evil"))
+    master.tick(LOOK)
+    assert entitled(master, "a") == pytest.approx(1.0 / 6.0)
+
+
+def test_a_role_with_a_weight_of_the_master_is_known_until_the_weight_is_one() -> None:
     master = with_idle_weighted_role(keeps=True)
     for _ in range(13):
         master.tick(7200.0)
+    assert entitled(master, "a") == 0.5
+    with pytest.raises(InvalidOrder, match="set it to 1"):
+        master.engine.order(operator.Order(forget_users=operator.ForgetUsers(users=["b"])))
+    master.send(contract.UpdateWeights(weights=[contract.Weight(role="b", weight=1.0)]))
+    master.tick(LOOK)
+    assert entitled(master, "a") == 1.0
+    for _ in range(13):
+        master.tick(7200.0)
     assert master.engine.standing("b") is None
+
+
+def test_roles_with_weights_that_no_framework_can_have_or_beyond_the_limit_are_unknown() -> None:
+    limits = Limits(idle_users=3, role_depth=2)
+    master = holding("cpus:1000", {"a": 1000}, keeps_weighted_users=True, limits=limits)
+    impossible = ("/x", "x/", "a/.", "x//y", "x/y/z")
+    allowed = ("b", "c/d", "e", "f", "g/h")
+    master.send(
+        contract.UpdateWeights(
+            weights=[contract.Weight(role=role, weight=2.0) for role in (*impossible, *allowed)]
+        )
+    )
+    master.tick(LOOK)
+    master.tick(LOOK)
+    names = {standing.user for standing in master.engine.standings()}
+    assert names == {"a", "b", "c", "c/d", "e"}
+    before = entitled(master, "a")
+    master.add_framework("evil", "f", active=False)
+    master.send(contract.RemoveFramework(framework_id="evil"))
+    master.tick(LOOK)
+    assert entitled(master, "a") == before

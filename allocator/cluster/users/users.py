@@ -6,6 +6,7 @@ from typing_extensions import override
 
 from allocator.cluster.agents.shared_volumes import SharedVolumes
 from allocator.cluster.frameworks.framework import Client
+from allocator.cluster.input.text import is_valid_role
 from allocator.cluster.settings import EngineSettings
 from allocator.compilation import mypyc_attr
 from allocator.fairness.quantities import Quantities
@@ -33,8 +34,16 @@ class Users(UserTree[Client]):
     def set_weights(self, weights: Mapping[str, float]) -> None:
         """Set weights of roles that the master has sent; ignore the weights if users are not roles.
 
-        Other roles keep their weights.
+        Other roles keep their weights. With `keeps_weighted_users`, weights of roles that no
+        framework can have are ignored.
         """
+        if self._settings.keeps_weighted_users:
+            depth = self._settings.depth
+            weights = {
+                role: weight
+                for role, weight in weights.items()
+                if role.count("/") < depth and is_valid_role(role)
+            }
         if self._settings.tree:
             super().set_weights(weights)
 
