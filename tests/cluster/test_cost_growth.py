@@ -1123,3 +1123,22 @@ def test_clients_that_decline_their_task_one_by_one_take_many_short_steps() -> N
     costs = costs_of_steps(made, contract.Event(recover_resources=back))
     assert sum(costs) > 300 * 20, "each client is examined"
     assert max(costs) * 4 < sum(costs)
+
+
+def test_a_reservation_costs_no_calls_for_other_roles_with_sub_roles() -> None:
+    def cost(roles: int) -> int:
+        made = MasterSide("sdrf", {"half_life": 60.0})
+        for n in range(roles):
+            made.add_framework(f"o{n}", f"o{n}/a", active=False)
+        made.add_framework("f", "a")
+        [offer] = made.add_agent("s", "cpus:4;mem:4096")
+        conversion = contract.Conversion(
+            consumed=resources("cpus:1", "a"), converted=resources("cpus(a):1", "a")
+        )
+        reserve = contract.UpdateAllocation(
+            framework_id="f", agent_id="s", offered=offer.messages, conversions=[conversion]
+        )
+        return counted(lambda: made.send(reserve))
+
+    cost(5)  # fills the caches
+    assert cost(105) < cost(5) + 50

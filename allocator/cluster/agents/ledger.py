@@ -204,7 +204,7 @@ class Ledger:
             self.clients.users.put_machine(agent.id, total.scalars)
             self.floor.put(total.scalars)
             self.floor.discard(agent.total.scalars)
-        yield from self._set_capacity(self._capacity - agent.total.scalars + total.scalars)
+            yield from self._set_capacity(self._capacity - agent.total.scalars + total.scalars)
         agent.update(agent.info, agent.capabilities, total)
 
     def remove_agent(self, agent: Agent) -> Cooperative[None]:
