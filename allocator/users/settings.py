@@ -62,9 +62,9 @@ class UserSettings:
     """Whether the virtual leaf of a user keeps its own commitments when the user's last sub-user is
     gone. If false, the leaf of the next sub-users begins with all commitments of the user."""
     keeps_weighted_users: bool = False
-    """Whether users with a weight of the scheduler other than 1 are known as long as they have it;
-    at most `idle_users` of them, and no other weights of the scheduler make users named. If false,
-    each weight of the scheduler makes its user named, but only while a client makes it known."""
+    """Whether users with a weight of the scheduler other than 1 are known as long as they have it.
+    They are at most `idle_users`; other weights of the scheduler make no user named. If false, each
+    weight of the scheduler makes its user named, but only while the user is known otherwise."""
     scheduler: By = "master"
     """Source of the weights that the scheduler sends."""
     clients: str = "frameworks"
