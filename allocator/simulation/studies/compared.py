@@ -38,8 +38,8 @@ class ComparisonRow:
         policy: The policy as named by the user.
         mean_user_wait_s: Mean over users of each user's mean wait, in seconds.
         reduction: Fraction by which this mean is lower than under the first policy.
-        reduction_low, reduction_high: 90 % interval of the reduction, from 1,000 draws of the users
-            with replacement; None for the first policy, and for fewer than five users.
+        reduction_low, reduction_high: 90 % interval of the reduction (bootstrap over users). None:
+            first policy, or fewer than five users.
         light: The same reduction for the half of the users with the lowest usage.
         light_low, light_high: 90 % interval of `light`, as for the reduction.
         heavy: The same reduction for the half of the users with the highest usage.
@@ -98,8 +98,8 @@ class GroupComparison:
         mean_user_wait_s: Mean over these users of each user's mean wait, in seconds; NaN if none
             of their tasks started.
         reduction: Fraction by which this mean is lower than under the first policy.
-        low, high: 90 % interval of the reduction, from 1,000 draws of these users with replacement;
-            NaN for the first policy, and for fewer than five users.
+        low, high: 90 % interval of the reduction (bootstrap over users). NaN: first policy, or
+            fewer than five users.
         periods: The same comparison by period; None: not computed.
     """
 
