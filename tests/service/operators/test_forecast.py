@@ -152,7 +152,7 @@ def test_forecast_and_explanation_agree_on_the_users_ahead(seed: int) -> None:
         wait = state.forecast(row.user, 1).wait
         if row.user in passed_over:
             assert (explanation.turn, explanation.passed_over) == (0, True)
-            assert "none of its frameworks can be offered anything" in explanation.words[0]
+            assert "none of its frameworks can be offered more" in explanation.words[0]
             continue
         assert explanation.users_ahead == wait.ahead
         assert sum(map(len, users_before(engine, row.user, passed_over).values())) == wait.ahead
@@ -208,7 +208,7 @@ def test_a_task_too_large_for_every_agent_has_no_predicted_turn() -> None:
         False,
     )
     assert "No agent could hold such a task, even if no other task ran there." in forecast.words
-    assert "none of its frameworks can be offered anything" in forecast.words[0]
+    assert "none of its frameworks can be offered more" in forecast.words[0]
     second_forecast = asyncio.run(
         Forecasts(master.engine, EngineLock()).answer(admin.ForecastRequest(user="A", tasks=1))
     )
