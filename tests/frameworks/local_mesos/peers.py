@@ -80,6 +80,8 @@ class Book:
         self.frameworks: dict[str, mesos.FrameworkInfo] = {}
         self.active: set[str] = set()
         self.suppressed: dict[str, set[str]] = {}
+        self.quotas: set[str] = set()
+        """Roles with a quota."""
         self.paused = False
         self.ticks: list[int] = []
         self.log: list[contract.Event] = []
@@ -112,6 +114,7 @@ class Book:
             self._deactivate_agent(contract.DeactivateAgent(agent_id=agent_id))
         for framework in snapshot.frameworks:
             self._add_framework(framework)
+        self.quotas = {quota.role for quota in snapshot.quotas}
         self.paused = snapshot.paused
         self.sequence, self.now_ns = snapshot.sequence, snapshot.time_ns
 
@@ -122,6 +125,7 @@ class Book:
             self.sequence,
             self.totals,
             self.inactive_agents,
+            self.quotas,
             held,
             {
                 key: info.SerializeToString(deterministic=True)
@@ -258,6 +262,13 @@ class Book:
         subscribed = self.subscribed(call.framework_id)
         assert subscribed >= set(call.roles)
         self.suppressed[call.framework_id] |= set(call.roles) or subscribed
+
+    def _set_quota(self, call: contract.SetQuota) -> None:
+        assert call.role not in self.quotas
+        self.quotas.add(call.role)
+
+    def _remove_quota(self, call: contract.RemoveQuota) -> None:
+        self.quotas.remove(call.role)
 
     def _request_resources(self, call: contract.RequestResources) -> None:
         assert call.framework_id in self.frameworks

@@ -82,6 +82,7 @@ class Twin:
         self._declared = {
             user["name"]: Fraction(user["weight"]) for user in settings.get("users", [])
         }
+        self._keeps_weighted_users = bool(settings.get("keeps_weighted_users"))
         self.unsure = (
             settings["user_key"] != "role"
             or self.policy not in {"sdrf", "drf"}
@@ -388,9 +389,13 @@ class Twin:
 
     def _update_weights(self, call: contract.UpdateWeights) -> None:
         least, most = _WEIGHTS
-        self._weights.update(
-            {entry.role: min(max(Fraction(entry.weight), least), most) for entry in call.weights}
-        )
+        weights = {
+            entry.role: min(max(Fraction(entry.weight), least), most) for entry in call.weights
+        }
+        self._weights.update(weights)
+        for role, weight in weights.items():
+            if self._keeps_weighted_users and weight != 1:
+                self._know(role)
 
 
 def readable_roles(framework: str, info: bytes) -> frozenset[str] | None:
