@@ -24,7 +24,7 @@ from allocator.cluster.input.errors import InvalidEvent
 from allocator.cluster.input.limits import Limits
 from allocator.cluster.offers.offer_filters import OfferFilters
 from allocator.cluster.quota import Headroom
-from allocator.cluster.resources import Kind, Resources
+from allocator.cluster.resources import Resources
 from allocator.cluster.users import Users
 from allocator.contract import allocator_pb2 as contract
 from allocator.cooperative import Cooperative
@@ -55,7 +55,7 @@ KILLED = replace(CALM, faults={"kill service": 1.0, "break stream": 2.0})
 JUMPING = replace(CALM, faults={"jump clock": 20.0})
 DRIFTING = replace(
     CALM,
-    seed=2,
+    seed=5,
     frameworks={"worker": 5, "greedy": 2, "waiter": 3},
     settings={"policy": {"name": "sdrf", "half_life": 20}, "users": {"counts_for": math.inf}},
 )
@@ -107,7 +107,11 @@ def _constraints_are_passed_over() -> AbstractContextManager[object]:
 
 
 def _filters_never_end() -> AbstractContextManager[object]:
-    return mock.patch.object(OfferFilters, "expire", return_value=[])
+    def none_ends(filters: OfferFilters, now_ns: int) -> Cooperative[list[str]]:
+        yield from ()
+        return []
+
+    return mock.patch.object(OfferFilters, "expire_in_steps", none_ends)
 
 
 @contextmanager
@@ -246,7 +250,7 @@ def _nothing_is_held_back() -> AbstractContextManager[object]:
 
 
 def _reservations_are_for_all() -> AbstractContextManager[object]:
-    return mock.patch.object(Kind, "offerable_to", return_value=True)
+    return mock.patch.object(Resources, "offerable_to", lambda resources, _role: resources)
 
 
 @contextmanager
