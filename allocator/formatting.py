@@ -42,6 +42,19 @@ def called(user: str) -> str:
     return f"user '{user}'" if "*" in user else user
 
 
+def passing_clause(passing: str, passed: str, user: str, verb: str) -> str:
+    """Return a clause about two users, with a pronoun for the user of the sentence.
+
+    Args:
+        passing: The faster user.
+        passed: The slower user.
+        user: The user of the sentence.
+        verb: The verb, such as "overtakes".
+    """
+    first, second = ("it" if name == user else called(name) for name in (passing, passed))
+    return f"{first} {verb} {second}"
+
+
 def counted(number: int, noun: str) -> str:
     """Return a number with its noun in singular or plural: "1 agent", "2 agents"."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"

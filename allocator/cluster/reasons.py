@@ -203,7 +203,7 @@ class _ClientNeeds:
     def used_up(self, total: Resources, offer: Resources) -> list[str]:
         """Return the resources that nearly every task needs and that an offer of an agent lacks.
 
-        A client of an unknown demand that declines such an offer waits for these resources. The
+        A client of an unknown demand waits for these resources if it declines the offer. The
         result is empty if the demand is known, because offers then hold a whole task.
 
         Args:

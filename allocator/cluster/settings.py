@@ -96,10 +96,10 @@ class EngineSettings:
     `limits.idle_users` of them. If false, a framework in such a role makes it count until
     `forget_after`. Event logs without this setting mean false."""
     skips_refusing_clients: bool = False
-    """Whether clients that would refuse each number of tasks that an agent has room for, and
-    clients whose task does not fit and that no restricted resource is for, are skipped together.
-    Visits to them change no quantity, but can change the port numbers that other
-    clients are offered. Event logs without this setting mean false."""
+    """Whether the engine skips hopeless clients without visits. Some would refuse each number of
+    tasks for which an agent has room. The tasks of other clients do not fit, and no restricted
+    resource is reserved for these clients. A visit changes no quantity, but can change the port
+    numbers in offers to other clients. Event logs without this setting mean false."""
     examines_for_clients: bool = False
     """Whether unchanged agents are examined only for clients that are added, activated or revived,
     if a cycle has examined all agents since the last tick. If false, such a cycle examines all

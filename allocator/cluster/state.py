@@ -95,8 +95,8 @@ class AllocationCandidates:
     def mark_changed_for(self, clients: Iterable[Client], agents: Mapping[str, Agent]) -> None:
         """Mark all agents as changed for some clients, which may now accept more offers.
 
-        The first such call after a tick marks the agents for all clients, in case that one of them
-        accepts more offers for a reason that was not noted.
+        The first call of this method after a tick marks the agents for all clients. A client may
+        accept more offers for a reason that the engine has not noted.
 
         Args:
             clients: The clients.

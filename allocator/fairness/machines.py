@@ -70,7 +70,7 @@ class Machines(Generic[User]):
             self._changes.pop(machine, None)
 
     def _settle(self) -> None:
-        """Count the machines that were added, and subtract those that are gone."""
+        """Add the machines of `_changes` to the counts, and subtract removed machines."""
         if not self._changes:
             return
         changes, self._changes = self._changes, {}

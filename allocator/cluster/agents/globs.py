@@ -1,4 +1,4 @@
-"""Globs, such as `node-[1-9]*`: many globs on one name, or one glob on many names.
+"""Matches globs, such as `node-[1-9]*`: many globs against one name, or one against many names.
 
 The syntax is that of `fnmatch.fnmatchcase`. A `[` that no `]` follows is a literal character.
 """

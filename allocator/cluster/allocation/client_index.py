@@ -85,7 +85,7 @@ class _Excluded:
 
 @dataclass(slots=True)
 class _Interval:
-    """Clients whose needs of one resource lie in one interval of amounts."""
+    """An interval of amounts of one resource, with the clients that need such an amount."""
 
     clients: dict[int, ClientMask] = field(default_factory=dict)
     """Clients by the amount that each needs."""
@@ -133,8 +133,9 @@ class _Amounts:
     def renew(self) -> Cooperative[None]:
         """Renew the changed intervals, in cooperative steps.
 
-        Intervals that have become too large are divided. Two neighbours with together at most
-        `_AMOUNTS` amounts become one, so there are at most 1 + 2 n / `_AMOUNTS` intervals.
+        The method divides intervals that have become too large. It joins two neighbours if both
+        together have at most `_AMOUNTS` amounts. The index has at most 1 + 2 n / `_AMOUNTS`
+        intervals.
         """
         for number, low in enumerate(self._outdated):
             if number and not number % _INTERVALS_A_STEP:

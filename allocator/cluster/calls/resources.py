@@ -127,8 +127,8 @@ def update_allocation(
     cooperative steps, because a new capacity concerns all users. Reading the operations also takes
     cooperative steps.
 
-    Resources whose kind exceeds a limit are left out of the operations. Other calls leave them out,
-    too, so the records are those that a snapshot would give.
+    The engine leaves resources whose kind exceeds a limit out of all calls. So its records equal
+    the records that a snapshot would give.
 
     Raises:
         InvalidEvent: The framework does not hold the resources, or a conversion does not apply.

@@ -59,7 +59,7 @@ class _FrameworkPairs:
     number: int = 0
     """Number of pairs."""
     shared: set[str] = field(default_factory=set)
-    """Roles whose set of agents may be an object that other roles share."""
+    """Roles that may share one set object of agents with other roles."""
 
     def bit(self, role: str) -> int:
         """Return the bit of a role, which may be new."""
@@ -328,7 +328,7 @@ class Exclusions:
         return [] if pairs is None else sorted(pairs.bits)
 
     def _own_set(self, client: Client) -> set[str]:
-        """Return the agents that a client excludes, as a set that no other client shares."""
+        """Return a client's set of excluded agents, copied first if another client may share it."""
         agents = self._agents.setdefault(client, set())
         pairs = self._pairs.get(client.framework)
         if pairs is not None and client.role in pairs.shared:

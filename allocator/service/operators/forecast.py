@@ -18,7 +18,7 @@ from allocator.fairness.bounds import LARGEST_WEIGHT, LEAST_WEIGHT
 from allocator.fairness.forecast import Cost, Passing, below_after, cost, passings, turn_below
 from allocator.fairness.pool import Pool
 from allocator.fairness.quantities import Quantities
-from allocator.formatting import called, counted, duration
+from allocator.formatting import called, counted, duration, passing_clause
 from allocator.service.loop.cooperative import Work, run_in_thread
 from allocator.service.loop.engine_lock import EngineLock
 from allocator.users.adapter import SchedulerAdapter
@@ -306,15 +306,8 @@ class _Question:
         assumption = f"this forecast assumes that it {vocabulary.assumed}"
         words = [] if wants else [f"{user} {vocabulary.wants_nothing} now; {assumption}."]
         for passing in reply.passings:
-            when = duration(passing.after)
-            if passing.passing == request.user:
-                words.append(f"In {when} it overtakes {called(passing.passed)}.")
-            elif passing.passed == request.user:
-                words.append(f"In {when} {called(passing.passing)} overtakes it.")
-            else:
-                words.append(
-                    f"In {when} {called(passing.passing)} overtakes {called(passing.passed)}."
-                )
+            clause = passing_clause(passing.passing, passing.passed, request.user, "overtakes")
+            words.append(f"In {duration(passing.after)} {clause}.")
         if not reply.passings:
             words.append(f"{user} overtakes no user, and no user overtakes it, within {within}.")
         if request.HasField("below"):

@@ -7,7 +7,7 @@ from allocator.fairness.forecast import below_after
 from allocator.fairness.policies.policy import Policy
 from allocator.fairness.policies.sdrf import Sdrf
 from allocator.fairness.standing import Standing
-from allocator.formatting import called, clock, counted, duration
+from allocator.formatting import called, clock, counted, duration, passing_clause
 from allocator.service.show.explanations import (
     ExplanationFacts,
     add_waited,
@@ -246,19 +246,8 @@ def _words(
             )
         words.append(_words_of_decay(explanation))
     for passing in explanation.passings:
-        delay, passing_user, passed_user = (
-            duration(passing.after),
-            called(passing.passing),
-            called(passing.passed),
-        )
-        if passing.passing == standing.user:
-            words.append(f"If nothing changes, it may overtake {passed_user} in {delay}.")
-        elif passing.passed == standing.user:
-            words.append(f"If nothing changes, {passing_user} may overtake it in {delay}.")
-        else:
-            words.append(
-                f"If nothing changes, {passing_user} may overtake {passed_user} in {delay}."
-            )
+        clause = passing_clause(passing.passing, passing.passed, standing.user, "may overtake")
+        words.append(f"If nothing changes, {clause} in {duration(passing.after)}.")
     return words
 
 

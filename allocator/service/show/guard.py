@@ -15,8 +15,8 @@ MOST = 128
 answer, and of other connections.
 
 Beyond it, the host with the most connections loses one: its latest that waits for an answer, or
-otherwise its earliest. So one host's connections end neither answers in progress nor connections of
-other hosts."""
+otherwise its earliest. So the connections of one host end no answer in progress and no connection
+of another host."""
 MOST_UNREAD = 24 * 2**20
 """Maximum number of unread answer bytes of slow readers in memory. Above the limit, the connections
 answered longest ago are ended. The latest answer alone may be larger. Up to 64 KiB of an answer do
