@@ -170,7 +170,7 @@ def compiled() -> float:
         _say_numba_is_missing(fast.MISSING)
         return 0.0
     started = time.perf_counter()
-    with working("loading the simulator; only its first use compiles it, for about a minute"):
+    with working("loading the simulator; only its first use compiles it"):
         has_compiled = fast.compile_kernels()
     return time.perf_counter() - started if has_compiled else 0.0
 
