@@ -341,6 +341,10 @@ class LimitsSection(SettingsSection):
     """Maximum number of offer filters of a framework in one role on one agent. A framework needs
     more than one if it declines different parts of the agent. Above the limit, the filter that ends
     first is dropped, so the framework is offered these resources again."""
+    all_filters: Annotated[int, Field(ge=1, le=LARGEST_NUMBER)] = 100_000
+    """Maximum number of different declined resources, counted on each agent, of the offer filters
+    of all frameworks. Each takes about 2 kB of memory. Above the limit, the principal with the most
+    loses its oldest filters, so its frameworks are offered these resources again."""
     smallest_demand: Annotated[float, Field(ge=0.0, le=1.0)] = _LIMITS.smallest_demand
     """Minimum size of a task in task-by-task allocation, as a fraction of the largest agent's
     amount of some resource. A framework with smaller tasks gets several tasks at a time. An

@@ -182,7 +182,10 @@ EDGES: dict[str, tuple[str, int, Callable[[int], object]]] = {
 }
 LONGEST_LEAP_NS = 7200 * SECOND
 PATIENCE_NS = 60 * SECOND
-DECIDING = {"smallest_demand", "unanswered", "answered_after", "idle_users", "filters"}
+DECIDING = {
+    *("smallest_demand", "unanswered", "answered_after", "idle_users"),
+    *("filters", "all_filters"),
+}
 """Limits of derived state, not of input."""
 TOGETHER = {"frameworks", "requested"}
 """Limits of several messages or lists together, tested in `test_role_places`, `test_long_lists`."""

@@ -1,5 +1,6 @@
 """Offer filters compared with a plain list of filters."""
 
+import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -10,11 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allocator.cluster.frameworks.framework import Client
+from allocator.cluster.input.limits import Limits
 from allocator.cluster.offers import offer_filters
 from allocator.cluster.offers.offer_filters import OfferFilters, parse_filter_duration
 from allocator.cluster.resources import Resources, parse_total
+from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
-from tests.cluster.master_side import resources
+from tests.cluster.master_side import MasterSide, framework_info, resources
 from tests.counted import counted_steps, things
 from tests.examples import examples
 
@@ -97,6 +100,72 @@ def compare(history: list[tuple[object, ...]]) -> None:
     distinct = {(client, agent, r.key) for client, agent, r, _ in plain.entries}
     assert len(filters) == len(distinct)
     assert sum(map(filters.count, CLIENTS)) == len(distinct)
+
+
+MOST_ENTRIES = 6
+PRINCIPALS = {client: "p" + client.framework for client in CLIENTS}
+
+
+@examples(300)
+@given(st.lists(steps, max_size=60))
+def test_of_too_many_declined_resources_only_a_principal_with_more_than_its_share_loses(
+    history: list[tuple[object, ...]],
+) -> None:
+    """An equal share of the limit is kept, whatever other principals decline."""
+    filters, plain, now = OfferFilters(0, MOST_ENTRIES), PlainFilters(), 0
+    stored: list[tuple[str, str, object, int]] = []  # dropped filters take memory for a while
+    safe = dict.fromkeys(PRINCIPALS.values(), True)
+    for step in history:
+        match step:
+            case ("add", Client() as client, str() as agent, int() as size, int() as lasts):
+                principal, declined = PRINCIPALS[client], SIZES[size]
+                filters.add(client, agent, declined, now + lasts, principal=principal)
+                plain.entries.append((client, agent, declined, now + lasts))
+                stored.append((principal, agent, declined.key, now + lasts))
+                own = {entry[:3] for entry in stored if entry[0] == principal}
+                safe[principal] &= len(own) <= MOST_ENTRIES // len(safe)
+            case ("drop" | "forget" as method, Client() as client):
+                getattr(filters, method)(client)
+                plain.entries = [e for e in plain.entries if e[0] != client]
+            case ("drop_agent", str() as agent):
+                filters.drop_agent(agent)
+                plain.entries = [e for e in plain.entries if e[1] != agent]
+                stored = [e for e in stored if e[1] != agent]
+            case ("expire", int() as passed):
+                now += passed
+                filters.expire(now)
+                plain.entries = [e for e in plain.entries if e[3] >= now]
+                stored = [e for e in stored if e[3] >= now]
+        assert sum(len(list(filters.declined_on(agent))) for agent in AGENTS) <= MOST_ENTRIES
+        for client, agent, offer in itertools.product(CLIENTS, AGENTS, SIZES.values()):
+            refused = filters.refuses(client, agent, offer)
+            expected = plain.refuses(client, agent, offer)
+            assert refused == expected or (expected and not safe[PRINCIPALS[client]])
+
+
+def test_a_tenant_that_declines_ever_different_amounts_keeps_the_limit_of_filters() -> None:
+    master = MasterSide(limits=Limits(all_filters=20))
+    for principal in ("honest", "hostile"):
+        info = mesos.FrameworkInfo.FromString(framework_info(principal, principal))
+        info.principal = principal
+        master.send(
+            contract.AddFramework(
+                framework_id=principal, info=info.SerializeToString(), active=True
+            )
+        )
+    year = mesos.Filters(refuse_seconds=365 * 86400.0).SerializeToString()
+    for number in range(50):
+        agent, principal = f"s{number}", "honest" if number < 5 else "hostile"
+        held = resources(f"cpus:{number + 1}", principal)
+        master.add_agent(agent, "cpus:100", {principal: held})
+        master.send(
+            contract.RecoverResources(
+                framework_id=principal, agent_id=agent, resources=held, filters=year
+            )
+        )
+    filters = master.engine._cluster.filters
+    assert filters.count(Client("honest", "honest")) == 5
+    assert len(filters) == 20
 
 
 @pytest.mark.parametrize("leave", [OfferFilters.drop, OfferFilters.forget])

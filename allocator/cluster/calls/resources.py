@@ -362,7 +362,10 @@ def add_filter(  # noqa: PLR0913, PLR0917 - all arguments describe one filter
         until = now_ns - 1
     else:
         return
-    cluster.filters.add(client, agent.id, resources, until, left_over=left_over)
+    principal = framework.subscription.principal
+    cluster.filters.add(
+        client, agent.id, resources, until, left_over=left_over, principal=principal
+    )
 
 
 def _parse_conversion(

@@ -384,7 +384,7 @@ class Engine(View):
             yield from carry_over(self._cluster, cluster)
         except Exception:  # noqa: BLE001 - the previous cluster may be broken
             self.statistics.faults += 1
-            cluster.filters = OfferFilters(cluster.limits.filters)
+            cluster.filters = OfferFilters(cluster.limits.filters, cluster.limits.all_filters)
 
     def _apply(self, event: contract.Event) -> Cooperative[None]:
         sequence, time_ns = event.sequence, event.time_ns
@@ -546,7 +546,7 @@ def _empty_cluster(
         reports_used=options.tells_running,
         refusals=RefusedOffers(options.allocation_interval_ns) if settings.refusals_wait else None,
         limits=settings.limits,
-        filters=OfferFilters(settings.limits.filters),
+        filters=OfferFilters(settings.limits.filters, settings.limits.all_filters),
         roles=LimitedPlaces(role_rules),
         framework_places=LimitedPlaces(
             replace(

@@ -49,6 +49,10 @@ class Limits:
     filters: int = 0
     """Maximum number of a client's offer filters on one agent. Beyond the limit, the filter that
     ends first is dropped. 0, which event logs without this limit mean: without a limit."""
+    all_filters: int = 0
+    """Maximum number of different declined resources, counted on each agent, of all filters. Beyond
+    the limit, the principal with the most loses its oldest. 0, which event logs without this limit
+    mean: without a limit."""
     smallest_demand: float = 0.001
     """The demand floor: minimum size of a unit of tasks, as a fraction of the largest agent in some
     resource. 0: without a floor."""

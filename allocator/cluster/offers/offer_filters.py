@@ -84,6 +84,8 @@ class _Declined:
     """Bit mask of the slots whose client accepted the offer and returned these resources unused."""
     due: int | None = None
     """Instant, in nanoseconds, after which the entry must be checked; None: no check is due."""
+    principal: str = ""
+    """Principal for whose entries this entry counts."""
 
 
 class OfferFilters:
@@ -96,15 +98,27 @@ class OfferFilters:
 
     Costs: `add` is O(log n) in the number of different filter ends. `declining_clients` is
     O(different declined resources on the agent). `refuses` and the limit on a client's filters are
-    O(`_INDEXED` + filters of the client on the agent).
+    O(`_INDEXED` + filters of the client on the agent). `add` is O(principals) at the limit of all
+    entries.
 
     Args:
         most: Maximum number of a client's filters on one agent. Beyond the limit, the filter that
             ends first is dropped. 0: without a limit.
+        most_entries: Maximum number of entries, which are different declined resources, counted on
+            each agent. Beyond the limit, the principal with the most entries loses its oldest. An
+            entry counts for the principal that declined first, so an entry of many clients counts
+            once. 0: without a limit.
     """
 
-    def __init__(self, most: int = 0) -> None:
+    def __init__(self, most: int = 0, most_entries: int = 0) -> None:
         self._most = most
+        self._most_entries = most_entries
+        self._entries = 0
+        """Number of entries."""
+        self._owned: dict[str, dict[_Declined, None]] = {}
+        """principal → its entries, oldest first"""
+        self._principals: dict[int, str] = {}
+        """slot → principal of the client in the slot"""
         self._by_agent: dict[str, dict[object, _Declined]] = {}
         self._by_slot: dict[str, dict[int, dict[_Declined, None]]] = {}
         """agent → slot → entries that contain the slot, for agents with many entries. An index of
@@ -157,7 +171,7 @@ class OfferFilters:
             self._counts[slot] = 0
         return slot
 
-    def add(
+    def add(  # noqa: PLR0913 - what a filter needs, two of them by name
         self,
         client: Client,
         agent: str,
@@ -165,6 +179,7 @@ class OfferFilters:
         until_ns: int,
         *,
         left_over: bool = False,
+        principal: str = "",
     ) -> None:
         """Add a filter: the client is not offered these resources, or a part, for some time.
 
@@ -175,16 +190,17 @@ class OfferFilters:
             until_ns: Last instant of the filter in nanoseconds.
             left_over: Whether the client accepted the offer and returned these resources unused.
                 Only displays depend on it.
+            principal: Principal of the client's framework; empty without one. All frameworks
+                without a principal count as frameworks of one principal.
         """
         if until_ns == self._latest:
             # Shares one int object: ten million equal objects would take a third of a gigabyte.
             until_ns = self._latest
         self._latest = until_ns
         entries = self._by_agent.setdefault(agent, {})
-        entry = entries.get(refused.key)
-        if entry is None:
-            entry = entries[refused.key] = _Declined(agent, refused, next(self._numbers))
+        entry = entries.get(refused.key) or self._new_entry(agent, refused, principal)
         slot = self.slot(client)
+        self._principals[slot] = principal
         known = entry.until.get(slot)
         if known is None:
             entry.mask |= 1 << slot
@@ -201,6 +217,44 @@ class OfferFilters:
             self._schedule_check(entry, until_ns)
         if 0 < self._most < len(entries) and known is None:
             self._drop_surplus(agent, slot)
+        while 0 < self._most_entries < self._entries:
+            self._drop_oldest()
+
+    def _new_entry(self, agent: str, refused: Resources, principal: str) -> _Declined:
+        """Return a new entry without filters."""
+        entry = self._by_agent[agent][refused.key] = _Declined(agent, refused, next(self._numbers))
+        self._entries += 1
+        self._count_for(entry, principal)
+        return entry
+
+    def _count_for(self, entry: _Declined, principal: str) -> None:
+        """Count an entry for a principal, as its newest."""
+        entry.principal = principal
+        self._owned.setdefault(principal, {})[entry] = None
+
+    def _count_for_nobody(self, entry: _Declined) -> None:
+        """Count an entry for its principal no longer."""
+        owned = self._owned[entry.principal]
+        del owned[entry]
+        if not owned:
+            del self._owned[entry.principal]
+
+    def _drop_oldest(self) -> None:
+        """Drop the filters in the oldest entry of the principal with the most entries.
+
+        Filters of other principals' clients in this entry stay. The entry
+        then counts for one of these principals.
+        """
+        owned = self._owned
+        principal = max(owned, key=lambda name: len(owned[name]))
+        entry = next(iter(owned[principal]))
+        for slot in [slot for slot in entry.until if self._principals[slot] == principal]:
+            self._remove(entry, slot)
+        if not entry.until:
+            self._forget(entry)
+            return
+        self._count_for_nobody(entry)
+        self._count_for(entry, self._principals[next(iter(entry.until))])
 
     def _add_to_index(self, entry: _Declined, slot: int) -> None:
         """Add a new filter to the index of an agent with many entries.
@@ -475,6 +529,8 @@ class OfferFilters:
     def _forget(self, entry: _Declined) -> None:
         """Remove declined resources from the index of their agent, because no filter is left."""
         self._cancel_check(entry)
+        self._count_for_nobody(entry)
+        self._entries -= 1
         entries = self._by_agent[entry.agent]
         del entries[entry.resources.key]
         if len(entries) <= _INDEXED // 2:  # less than for a new index: it is not created often
