@@ -842,6 +842,7 @@ class Config(SharedConfig):
             skips_refusing_clients=True,
             examines_for_clients=True,
             refusals_wait=True,
+            departed_refuse_nothing=True,
             limits=self.limits.limits(),
             users=tuple(
                 DeclaredUser(user.name, user.weight, user.commitment)

@@ -106,3 +106,36 @@ def test_seldom_refusals_of_a_reservation_never_lengthen_its_wait() -> None:
         refuse(master, offer)
         [offer] = master.tick()
         master.wait(10)
+
+
+@pytest.mark.parametrize("ignored", [True, False])
+@pytest.mark.parametrize("leaves_role", [True, False])
+def test_refusals_that_a_framework_causes_by_its_departure_withhold_nothing_from_others(
+    *, leaves_role: bool, ignored: bool
+) -> None:
+    """Five times, a framework leaves after it has got an offer, and another framework arrives."""
+    master = site(RESERVED)
+    master.settings = replace(master.settings, departed_refuse_nothing=ignored)
+    master.engine = Engine(master.settings)
+    [offer] = start(master, RESERVED)
+    honest = []
+    for _ in range(5):
+        assert offer.framework == "f"
+        if leaves_role:
+            info = framework_info("f", "elsewhere")
+            master.send(contract.UpdateFramework(framework_id="f", info=info))
+        else:
+            master.send(contract.DeactivateFramework(framework_id="f"))
+        master.add_framework("honest", "a")
+        honest += (offers := refuse(master, offer))
+        master.send(contract.RemoveFramework(framework_id="honest"))
+        for other in offers:
+            master.recover(other)
+        info = framework_info("f", "a")
+        master.send(contract.UpdateFramework(framework_id="f", info=info))
+        returned = master.send(contract.ActivateFramework(framework_id="f")) + master.tick()
+        if not returned:
+            break
+        [offer] = returned
+    assert [offer.framework for offer in honest] == (["honest"] * 5 if ignored else [])
+    assert bool(returned) == ignored, "repeated refusals withhold the reservation from everybody"

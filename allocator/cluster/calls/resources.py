@@ -108,8 +108,10 @@ def reject(cluster: Cluster, call: contract.RejectOffer) -> Callable[[], None]:
         _put_flaw(cluster, call.framework_id, parser.flaw)
         client = Client(role, call.framework_id)
         refusals = cluster.refusals
-        agent = _release(cluster, client, call.agent_id, resources, waits=refusals is not None)
-        if agent is not None and refusals is not None:
+        framework = cluster.ledger.frameworks.get(call.framework_id)
+        waits = refusals is not None and refusals.concern(framework, role)
+        agent = _release(cluster, client, call.agent_id, resources, waits=waits)
+        if agent is not None and refusals is not None and waits:
             refusals.note(agent.id, resources, cluster.now_ns)
         _note_return(cluster, client, call.agent_id, resources, declined=True)
         cluster.statistics.rejected += 1

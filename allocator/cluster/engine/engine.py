@@ -544,7 +544,11 @@ def _empty_cluster(
         statistics=statistics,
         recovery=recovery(options),
         reports_used=options.tells_running,
-        refusals=RefusedOffers(options.allocation_interval_ns) if settings.refusals_wait else None,
+        refusals=(
+            RefusedOffers(options.allocation_interval_ns, settings.departed_refuse_nothing)
+            if settings.refusals_wait
+            else None
+        ),
         limits=settings.limits,
         filters=OfferFilters(settings.limits.filters, settings.limits.all_filters),
         roles=LimitedPlaces(role_rules),

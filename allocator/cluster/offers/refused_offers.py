@@ -7,6 +7,7 @@ the records differ for long, the engine would make the same offer again without 
 import heapq
 from dataclasses import dataclass
 
+from allocator.cluster.frameworks.framework import Framework
 from allocator.cluster.resources import Kind, Resources
 
 _LONGEST = 7
@@ -35,14 +36,28 @@ class RefusedOffers:
 
     Args:
         interval_ns: Nanoseconds between two ticks.
+        departed_refuse_nothing: See `EngineSettings.departed_refuse_nothing`.
     """
 
-    def __init__(self, interval_ns: int) -> None:
+    def __init__(self, interval_ns: int, departed_refuse_nothing: bool = True) -> None:  # noqa: FBT001, FBT002
         self._interval_ns = interval_ns
+        self._departed_refuse_nothing = departed_refuse_nothing
         self.by_agent: dict[str, dict[Kind, _Refusal]] = {}
         """Refusals by agent and kind, without agents with no refusal."""
         self._instants: list[tuple[int, str]] = []
         """Instants in nanoseconds at which a wait or a row ends, with the agent's ID; a heap."""
+
+    def concern(self, framework: Framework | None, role: str) -> bool:
+        """Return whether a refusal of an offer concerns the agent's resources.
+
+        A tenant can leave its role whenever it has got an offer, and so cause refusals without end.
+
+        Args:
+            framework: The framework of the offer; None if it is gone.
+            role: The role of the offer.
+        """
+        departed = framework is None or not framework.active or role not in framework.roles
+        return not (departed and self._departed_refuse_nothing)
 
     def note(self, agent: str, resources: Resources, now_ns: int) -> None:
         """Note that the master's side refused an offer of an agent's resources."""

@@ -137,6 +137,7 @@ def test_every_setting_is_decoded_as_encoded() -> None:
         skips_refusing_clients=True,
         examines_for_clients=True,
         refusals_wait=True,
+        departed_refuse_nothing=True,
         limits=Limits(filters=3),
         forget_after=60.0,
     )
