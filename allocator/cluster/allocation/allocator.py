@@ -246,11 +246,11 @@ class Allocator:
             yield from self._serve_groups(agents, sharing, builder, bulk, fair_shares)
             return
         for number, agent in enumerate(agents):
+            if number:
+                yield None
             allowed = limit.without(self._may_use(agent, sharing) if may_use is None else may_use)
             if not allowed:
                 continue
-            if number:
-                yield None
             hold = self._holds.on(agent.id)
             if hold is not None:
                 allowed = yield from self._apply_hold(hold, agent, allowed, index, fair_shares)
