@@ -341,6 +341,9 @@ class LimitsSection(SettingsSection):
     """Maximum number of offer filters of a framework in one role on one agent. A framework needs
     more than one if it declines different parts of the agent. Above the limit, the filter that ends
     first is dropped, so the framework is offered these resources again."""
+    resource_kind: Annotated[int, Field(ge=1000, le=LARGEST_NUMBER)] = 8192
+    """Maximum size of a resource without its amount, in bytes: mostly the labels of reservations
+    and the metadata of disks. A resource with more counts for its holder, but is not offered."""
     all_filters: Annotated[int, Field(ge=1, le=LARGEST_NUMBER)] = 100_000
     """Maximum number of different declined resources, counted on each agent, of the offer filters
     of all frameworks. Each takes about 2 kB of memory. Above the limit, the principal with the most

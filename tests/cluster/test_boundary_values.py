@@ -130,6 +130,16 @@ def large_resource(size: int) -> contract.AddAgent:
     return call
 
 
+def long_kind(size: int) -> contract.AddAgent:
+    call = agent_call("s1", "cpus:1")
+    disk = mesos.Resource(name="disk", type=mesos.Value.SCALAR)
+    disk.disk.persistence.id = "p" * (size - 17)
+    assert disk.ByteSize() == size
+    disk.scalar.value = 1.0
+    call.total.append(disk.SerializeToString())
+    return call
+
+
 def with_entries(labels: int, capabilities: int) -> mesos.FrameworkInfo:
     info = framework()
     for _ in range(labels):
@@ -176,6 +186,7 @@ EDGES: dict[str, tuple[str, int, Callable[[int], object]]] = {
     "exclusions": ("exclusions", 8, excluding),
     "all exclusions": ("all_exclusions", 8, excluding),
     "a resource": ("resource", 1024, large_resource),
+    "a resource's kind": ("resource_kind", 1024, long_kind),
     "labels": ("entries", 600, lambda number: subscribed(with_entries(number, 0))),
     "capabilities": ("entries", 600, lambda number: subscribed(with_entries(0, number))),
     "labels of a reservation": ("entries", 600, lambda number: reserved(number - 1)),

@@ -6,6 +6,7 @@ hundreds of thousands of calls.
 
 import difflib
 from collections.abc import Sequence
+from dataclasses import replace
 from unittest import mock
 
 import pytest
@@ -237,7 +238,7 @@ def test_a_resource_with_too_many_labels_is_left_out_alone() -> None:
         with_reservation_labels(ENTRIES - 1).SerializeToString(),
         resource("mem", "1").SerializeToString(),
     ]
-    parser = ResourceParser(LIMITS)
+    parser = ResourceParser(replace(LIMITS, resource_kind=0))
     assert sorted(kind.name for kind in parser.total(messages)) == ["cpus", "mem"]
     assert parser.flaw is not None
     assert "has 1001 reservations and labels, more than 1000" in parser.flaw.words

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from allocator.cluster.input.errors import InvalidEvent
+from allocator.cluster.input.limits import Limits
 from allocator.cluster.offers.operations import OperationError, convert, parse_operation
 from allocator.cluster.resources import Resources, parse_total
 from allocator.cluster.resources.amounts import Amount
@@ -17,7 +18,7 @@ Operation = mesos.Operation
 
 
 def made_of(operation: mesos.Operation, *before: bytes) -> Resources:
-    return convert(parse_operation(operation.SerializeToString()), parse_total(before))
+    return convert(parse_operation(operation.SerializeToString(), Limits()), parse_total(before))
 
 
 def volume(size: float, **options: object) -> bytes:
@@ -50,10 +51,10 @@ def test_a_volume_grows_by_the_added_disk_and_keeps_its_other_fields() -> None:
 def test_the_disk_that_is_taken_off_a_volume_is_a_plain_disk_again() -> None:
     after = made_of(shrunk(50, 20), volume(50), *resources("cpus:1"))
     assert after == parse_total([volume(30), disk(20, reserved=["r"]), *resources("cpus:1")])
-    [whole] = parse_operation(shrunk(50, 50).SerializeToString())
+    [whole] = parse_operation(shrunk(50, 50).SerializeToString(), Limits())
     assert whole.converted == parse_total([disk(50, reserved=["r"])])
     with pytest.raises(OperationError, match=r"cannot shrink a volume of 50.0 by 51.0"):
-        parse_operation(shrunk(50, 51).SerializeToString())
+        parse_operation(shrunk(50, 51).SerializeToString(), Limits())
 
 
 def test_a_reservation_is_added_and_removed_as_the_last_refinement() -> None:
@@ -134,12 +135,12 @@ def test_an_impossible_operation_is_rejected_with_a_reason(
     operation: mesos.Operation, words: str
 ) -> None:
     with pytest.raises(OperationError, match=words):
-        parse_operation(operation.SerializePartialToString())
+        parse_operation(operation.SerializePartialToString(), Limits())
 
 
 def test_an_unknown_operation_and_an_absent_resource_give_different_errors() -> None:
     with pytest.raises(InvalidEvent, match=r"not a serialised mesos\.Offer\.Operation"):
-        parse_operation(b"\xff")
+        parse_operation(b"\xff", Limits())
     with pytest.raises(OperationError, match="does not contain"):
         made_of(grown(50, 20), volume(50), disk(19, reserved=["r"]))
 
@@ -157,7 +158,7 @@ def test_a_list_of_conversions_copies_the_resources_once(monkeypatch: pytest.Mon
     for number in range(100):
         reserve = mesos.Operation(type=Operation.RESERVE)
         reserve.reserve.resources.append(resource("disk", "1", reserved=[f"r{number}"]))
-        steps += parse_operation(reserve.SerializeToString())
+        steps += parse_operation(reserve.SerializeToString(), Limits())
     monkeypatch.setattr(Resources, "__init__", counting)
     assert len(convert(steps, total)) == 101
     assert sum(copied) <= 101

@@ -221,7 +221,7 @@ def _parse_operation(data: bytes, limits: Limits) -> list[ResourceConversion]:
     if limits.entries and len(data) > limits.resource:
         message = f"an operation has {len(data)} bytes, more than {limits.resource}"
         raise OperationError(f"{message} (limits.resource)")
-    return parse_operation(data)
+    return parse_operation(data, limits)
 
 
 def _total_after(agent: Agent, steps: list[ResourceConversion]) -> Resources:

@@ -70,6 +70,11 @@ class Limits:
     resource: int = 2**18
     """Bytes of one resource; if `entries` is set, also of the resources of a request, and of an
     operation. A range of every second port takes a tenth of the default."""
+    resource_kind: int = 0
+    """Bytes of a resource without its amount and allocation. A resource with more counts, but is
+    not offered, like a resource with more than `entries` reservations and labels. 0, which event
+    logs without this limit mean: such resources are left out if they exceed `resource` or
+    `entries`."""
     requested: int = 0
     """Ranges and items of sets in a request. 0, which event logs without this limit mean: without a
     limit."""

@@ -15,6 +15,7 @@ from allocator.cluster.resources import (
     parse_allocated_in_steps,
     parse_total,
     parse_used,
+    shortened,
 )
 from allocator.contract import mesos_pb2 as mesos
 from allocator.cooperative import Cooperative, run_to_completion
@@ -25,7 +26,10 @@ _SMALL = 1000
 
 
 class ResourceParser:
-    """Parses the resources of one call, and skips invalid ones.
+    """Parses the resources of one call, shortens those of too long kinds, and skips invalid ones.
+
+    A resource of a too long kind still counts, so a tenant cannot hide what it holds behind long
+    labels. It is not offered.
 
     An invalid resource is skipped in every call that contains it. The ledger is therefore
     consistent without the resource. Each resource is validated singly only if parsing all of them
@@ -35,7 +39,7 @@ class ResourceParser:
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self.flaw: ValidationError | None = None
-        """Validation error of the first skipped resource; None if all resources are valid."""
+        """Validation error of the first skipped or shortened resource; None if there is none."""
         self.skipped: list[bytes] = []
         """The skipped resources, serialised."""
 
@@ -87,13 +91,31 @@ class ResourceParser:
     def _limited(self, messages: Iterable[bytes]) -> tuple[bytes, ...]:
         """Return serialised resources as a tuple, after checking that none exceeds a limit.
 
+        Resources of too long kinds are shortened.
+
         Raises:
             InvalidResource: A message exceeds a limit.
         """
         all_messages = tuple(messages)
         if len(b"".join(all_messages)) > _SMALL:  # a cheap first test
+            if self._limits.resource_kind:
+                all_messages = tuple(map(self._shortened, all_messages))
             check_limits(all_messages, self._limits)
         return all_messages
+
+    def _shortened(self, data: bytes) -> bytes:
+        """Return a serialised resource, in a short form if its kind exceeds a limit."""
+        limits = self._limits
+        if len(data) <= limits.resource_kind and not 0 < 2 * limits.entries < len(data):
+            return data
+        short = shortened(data, limits.resource_kind, limits.entries)
+        if short is not data and self.flaw is None:
+            self.flaw = ValidationError(
+                "limit",
+                f"a resource of {len(data)} bytes counts, but is not offered: its labels or "
+                "identifiers exceed limits.resource_kind or limits.entries",
+            )
+        return short
 
     def _usable(self, messages: Iterable[bytes], *, allocated: bool) -> list[bytes]:
         """Return the valid messages only; record the first error in `flaw`.
@@ -105,13 +127,13 @@ class ResourceParser:
         usable = []
         for data in messages:
             try:
-                self._limited([data])
-                kind, _amount, role = decoded(data)
+                (short,) = self._limited([data])
+                kind, _amount, role = decoded(short)
             except InvalidResource as error:
                 self._note(data, error.reason, str(error))
                 continue
             if (role is not None) == allocated:
-                usable.append(data)
+                usable.append(short)
             else:
                 word = "no" if allocated else "an"
                 message = f"resource {kind.name!r} has {word} allocation_info.role"

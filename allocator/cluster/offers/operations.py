@@ -5,12 +5,15 @@ See Mesos semantics, §4.
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
+from typing import TypeAlias
 
 from google.protobuf.message import DecodeError, EncodeError
 
 from allocator.cluster.input.errors import InvalidEvent
+from allocator.cluster.input.limits import Limits
 from allocator.cluster.input.text import text_of
-from allocator.cluster.resources import Resources, parse_total
+from allocator.cluster.resources import Resources, parse_total, shortened
 from allocator.cluster.resources.amounts import Amount
 from allocator.cluster.resources.bag import add, subtract
 from allocator.cluster.resources.kinds import Kind
@@ -94,8 +97,16 @@ def _parts(resources: Resources) -> list[Resources]:
     return [Resources(dict(entries[start : start + _KINDS_A_STEP])) for start in starts]
 
 
-def parse_operation(data: bytes) -> list[ResourceConversion]:
+_Bag: TypeAlias = Callable[..., Resources]
+"""Function that returns the resources of any number of messages."""
+
+
+def parse_operation(data: bytes, limits: Limits) -> list[ResourceConversion]:
     """Parse a serialised Offer.Operation into the conversions that it consists of.
+
+    Args:
+        data: The operation.
+        limits: Resources of kinds beyond these limits are shortened, as in all other calls.
 
     Raises:
         InvalidEvent: The message is malformed.
@@ -111,51 +122,51 @@ def parse_operation(data: bytes) -> list[ResourceConversion]:
     if steps is None:
         raise OperationError(f"{kind} is not an operation on resources that are free")
     try:
-        return steps(operation)
+        return steps(operation, partial(_bag, limits))
     except EncodeError as error:
         raise OperationError(f"{kind}: {error}") from error
 
 
-def _reserve(operation: mesos.Operation) -> list[ResourceConversion]:
+def _reserve(operation: mesos.Operation, bag: _Bag) -> list[ResourceConversion]:
     reserve = operation.reserve
     if reserve.source:  # since Mesos 1.10: changes an existing reservation
-        return [ResourceConversion(_bag(*reserve.source), _bag(*reserve.resources))]
+        return [ResourceConversion(bag(*reserve.source), bag(*reserve.resources))]
     return [
-        ResourceConversion(_bag(_without_reservation(resource)), _bag(resource))
+        ResourceConversion(bag(_without_reservation(resource)), bag(resource))
         for resource in operation.reserve.resources
     ]
 
 
-def _unreserve(operation: mesos.Operation) -> list[ResourceConversion]:
+def _unreserve(operation: mesos.Operation, bag: _Bag) -> list[ResourceConversion]:
     return [
-        ResourceConversion(_bag(resource), _bag(_without_reservation(resource)))
+        ResourceConversion(bag(resource), bag(_without_reservation(resource)))
         for resource in operation.unreserve.resources
     ]
 
 
-def _create(operation: mesos.Operation) -> list[ResourceConversion]:
+def _create(operation: mesos.Operation, bag: _Bag) -> list[ResourceConversion]:
     return [
-        ResourceConversion(_bag(_without_volume(volume)), _bag(volume))
+        ResourceConversion(bag(_without_volume(volume)), bag(volume))
         for volume in operation.create.volumes
     ]
 
 
-def _destroy(operation: mesos.Operation) -> list[ResourceConversion]:
+def _destroy(operation: mesos.Operation, bag: _Bag) -> list[ResourceConversion]:
     return [
-        ResourceConversion(_bag(volume), _bag(_without_volume(volume)), gone=_bag(volume))
+        ResourceConversion(bag(volume), bag(_without_volume(volume)), gone=bag(volume))
         for volume in operation.destroy.volumes
     ]
 
 
-def _grow(operation: mesos.Operation) -> list[ResourceConversion]:
+def _grow(operation: mesos.Operation, bag: _Bag) -> list[ResourceConversion]:
     volume, addition = operation.grow_volume.volume, operation.grow_volume.addition
     _refuse_provider(volume, "GROW_VOLUME")
     grown = _copy(volume)
     grown.scalar.value += addition.scalar.value
-    return [ResourceConversion(_bag(volume, addition), _bag(grown))]
+    return [ResourceConversion(bag(volume, addition), bag(grown))]
 
 
-def _shrink(operation: mesos.Operation) -> list[ResourceConversion]:
+def _shrink(operation: mesos.Operation, bag: _Bag) -> list[ResourceConversion]:
     volume, subtract = operation.shrink_volume.volume, operation.shrink_volume.subtract
     _refuse_provider(volume, "SHRINK_VOLUME")
     shrunk = _copy(volume)
@@ -164,10 +175,10 @@ def _shrink(operation: mesos.Operation) -> list[ResourceConversion]:
     freed.scalar.value = subtract.value
     if shrunk.scalar.value < 0:
         raise OperationError(f"cannot shrink a volume of {volume.scalar.value} by {subtract.value}")
-    return [ResourceConversion(_bag(volume), _bag(shrunk, freed))]
+    return [ResourceConversion(bag(volume), bag(shrunk, freed))]
 
 
-_STEPS: dict[int, Callable[[mesos.Operation], list[ResourceConversion]]] = {
+_STEPS: dict[int, Callable[[mesos.Operation, _Bag], list[ResourceConversion]]] = {
     mesos.Operation.RESERVE: _reserve,
     mesos.Operation.UNRESERVE: _unreserve,
     mesos.Operation.CREATE: _create,
@@ -178,8 +189,11 @@ _STEPS: dict[int, Callable[[mesos.Operation], list[ResourceConversion]]] = {
 """operation type → function that returns the operation's conversions"""
 
 
-def _bag(*resources: mesos.Resource) -> Resources:
-    return parse_total(resource.SerializePartialToString() for resource in resources)
+def _bag(limits: Limits, *resources: mesos.Resource) -> Resources:
+    messages = (resource.SerializePartialToString() for resource in resources)
+    if not limits.resource_kind:
+        return parse_total(messages)
+    return parse_total(shortened(data, limits.resource_kind, limits.entries) for data in messages)
 
 
 def _copy(resource: mesos.Resource) -> mesos.Resource:

@@ -16,7 +16,7 @@ from allocator.cluster.resources.bag import (
     parse_total,
     parse_used,
 )
-from allocator.cluster.resources.kinds import InvalidResource, Kind, decoded, entries
+from allocator.cluster.resources.kinds import InvalidResource, Kind, decoded, entries, shortened
 
 __all__ = [
     "NOTHING",
@@ -29,4 +29,5 @@ __all__ = [
     "parse_allocated_in_steps",
     "parse_total",
     "parse_used",
+    "shortened",
 ]

@@ -1,7 +1,8 @@
 """Resource kinds: everything that identifies a resource except its amount; parsing and writing."""
 
+import hashlib
 from dataclasses import dataclass
-from typing import cast
+from typing import Literal, cast
 
 from google.protobuf.message import DecodeError
 
@@ -15,6 +16,16 @@ from allocator.contract import mesos_pb2 as mesos
 from allocator.fairness.quantities import to_milli
 
 _INDIVISIBLE_SOURCES = (mesos.Resource.DiskInfo.Source.MOUNT, mesos.Resource.DiskInfo.Source.BLOCK)
+_AMOUNTS: tuple[Literal["scalar", "ranges", "set", "allocation_info"], ...] = (
+    "scalar",
+    "ranges",
+    "set",
+    "allocation_info",
+)
+"""Fields of a Resource that are no part of its kind."""
+NOBODY = ".."
+"""Last level of the role that a resource of a too long kind is reserved for. Mesos permits no such
+role."""
 _BYTES = 16 * 2**20
 _DECODED: "Cache[bytes, tuple[Kind, Amount, str | None]]" = Cache(4 * _BYTES)
 _KINDS: "Cache[tuple[bytes, int | None], Kind]" = Cache(_BYTES)
@@ -114,11 +125,62 @@ def _decode(data: bytes) -> tuple[Kind, Amount, str | None]:
     _validate(message)
     amount = _amount(message)
     role = message.allocation_info.role or None  # "" is not a role
-    for field in ("scalar", "ranges", "set", "allocation_info"):
-        message.ClearField(field)  # all four are fields of Resource
+    for field in _AMOUNTS:
+        message.ClearField(field)
     template = message.SerializePartialToString(deterministic=True)
     kind = _kind(template, amount if _is_whole(message) else None)
     return kind, (1 if amount else 0) if kind.whole is not None else amount, role
+
+
+def shortened(data: bytes, longest: int, most_entries: int) -> bytes:
+    """Return a serialised resource, in a short form if its kind is too long.
+
+    The short form has the same amount and allocation, and counts for the same role. No role can be
+    offered it, because its reservation is for a role that cannot exist, with `NOBODY` as last
+    level. Kinds that Mesos finds equal have the same short form. Other kinds can have it, too; then
+    their amounts add up.
+
+    Args:
+        data: The serialised resource. A malformed resource is returned unchanged.
+        longest: Maximum length of the resource without its amount and allocation, in bytes.
+        most_entries: Maximum number of reservations and their labels; 0 for no limit.
+    """
+    try:
+        message = mesos.Resource.FromString(data)
+    except DecodeError:
+        return data  # rejected by `decoded`
+    kind = mesos.Resource()
+    kind.CopyFrom(message)
+    for field in _AMOUNTS:
+        kind.ClearField(field)
+    template = kind.SerializePartialToString()
+    if len(template) <= longest and not 0 < most_entries < entries(template):
+        return data
+    role = kind.reservations[-1].role if kind.reservations else ""
+    if not is_text(kind.name) or not is_text(role) or len(kind.name) > longest:
+        return data
+    for long in ("disk", "provider_id", "reservations"):
+        message.ClearField(long)
+    message.DiscardUnknownFields()  # type: ignore[no-untyped-call,unused-ignore]
+    if kind.HasField("disk"):
+        _shorten_disk(message.disk, kind.disk)
+    reservation = message.reservations.add(type=mesos.Resource.ReservationInfo.DYNAMIC)
+    reservation.role = f"{role}/{NOBODY}" if role and len(role) <= longest else NOBODY
+    return message.SerializePartialToString(deterministic=True)
+
+
+def _shorten_disk(short: mesos.Resource.DiskInfo, disk: mesos.Resource.DiskInfo) -> None:
+    """Fill in what decides whether a disk is indivisible, with digests for its identifiers."""
+    if disk.HasField("persistence"):
+        short.persistence.id = _digest(text_of(disk.persistence, "id"))
+    if disk.HasField("source"):
+        short.source.type = disk.source.type
+        if disk.source.HasField("id"):
+            short.source.id = _digest(text_of(disk.source, "id"))
+
+
+def _digest(text: str | bytes) -> str:
+    return hashlib.sha256(text.encode() if isinstance(text, str) else text).hexdigest()
 
 
 def entries(data: bytes) -> int:

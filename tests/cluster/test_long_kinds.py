@@ -1,0 +1,135 @@
+"""Resources of too long kinds count for their holder, but are not offered."""
+
+import pytest
+
+from allocator.cluster.input.limits import Limits
+from allocator.cluster.resources import decoded, shortened
+from allocator.contract import allocator_pb2 as contract
+from allocator.contract import mesos_pb2 as mesos
+from tests.cluster.master_side import MasterSide, agent_call, framework_info, resource, resources
+
+LIMITS = Limits(resource_kind=1000, entries=500)
+LONG = {"many labels": [("k", "")] * 501, "a long label": [("k", "x" * 1000)]}
+
+
+def reserved(
+    labels: list[tuple[str, str]], *, role: str | None = "r", name: str = "cpus"
+) -> mesos.Resource:
+    """Return 4 CPUs that are reserved for `r` with labels, allocated to a role or free."""
+    message = resource(name, "4", reserved=["r"], role=role)
+    for key, value in labels:
+        message.reservations[0].labels.labels.add(key=key, value=value)
+    return message
+
+
+def site(labels: list[tuple[str, str]], limits: Limits = LIMITS) -> MasterSide:
+    """Return a cluster in which a framework has reserved all CPUs, with labels, and uses them."""
+    master = MasterSide(limits=limits)
+    master.add_framework("f", "r")
+    [offer] = master.add_agent("s", "cpus:4;mem:64")
+    call = contract.UpdateAllocation(framework_id="f", agent_id="s", offered=offer.messages)
+    consumed = resources("cpus:4", "r")
+    call.conversions.add(consumed=consumed, converted=[reserved(labels).SerializeToString()])
+    master.send(call)
+    return master
+
+
+def give_back(master: MasterSide, labels: list[tuple[str, str]]) -> list[str]:
+    """Return the resources that are offered after the framework has given back the CPUs."""
+    offers = master.send(
+        contract.RecoverResources(
+            framework_id="f", agent_id="s", resources=[reserved(labels).SerializeToString()]
+        )
+    )
+    return [offer.resources for offer in offers]
+
+
+@pytest.mark.parametrize("labels", LONG.values(), ids=LONG)
+def test_a_tenant_cannot_hide_what_it_holds_behind_labels(labels: list[tuple[str, str]]) -> None:
+    for long in ([("k", "v")], labels):
+        master = site(long)
+        assert master.engine.pool.capacity["cpus"] == 4000
+        assert master.engine.pool.standing("r").share == 1.0
+    former = site(labels, Limits(entries=500, resource=1000))
+    assert former.engine.pool.capacity["cpus"] == 0, "logs without the limit replay as before"
+
+
+@pytest.mark.parametrize("labels", LONG.values(), ids=LONG)
+def test_resources_with_too_long_labels_are_not_offered_until_they_are_unreserved(
+    labels: list[tuple[str, str]],
+) -> None:
+    master = site(labels)
+    assert give_back(master, labels) == []
+    assert master.tick() == []
+    [rejected] = master.engine.rejected_input_of("framework", "f")
+    assert "counts, but is not offered" in rejected.flaw.words
+    operation = mesos.Operation(type=mesos.Operation.UNRESERVE)
+    operation.unreserve.resources.add().CopyFrom(reserved(labels, role=None))
+    offers = master.send(
+        contract.UpdateAvailable(agent_id="s", operations=[operation.SerializeToString()])
+    )
+    assert [offer.resources for offer in offers or master.tick()] == ["cpus:4"]
+
+
+def test_a_snapshot_counts_resources_with_too_long_labels_as_events_do() -> None:
+    labels = LONG["a long label"]
+    master = MasterSide(limits=LIMITS)
+    agent = agent_call("s", "mem:64", {"f": [reserved(labels).SerializeToString()]})
+    agent.total.append(reserved(labels, role=None).SerializeToString())
+    snapshot = contract.Snapshot(time_ns=master.now_ns, agents=[agent])
+    snapshot.frameworks.add(framework_id="f", info=framework_info("f", "r"), active=True)
+    master.restore(snapshot)
+    assert master.engine.pool.capacity["cpus"] == 4000
+    assert master.engine.pool.standing("r").share == 1.0
+
+
+def test_kinds_that_mesos_finds_equal_have_the_same_short_form_and_no_role_is_offered_it() -> None:
+    x, y = ("k", "x" * 1000), ("k", "y" * 1000)
+    xy, yx = (
+        decoded(shortened(reserved(labels).SerializeToString(), 1000, 0))[0]
+        for labels in ([x, y], [y, x])
+    )
+    assert xy == yx
+    assert not any(xy.offerable_to(role) for role in ("r", "r/s"))
+
+
+def test_volumes_with_different_long_identifiers_stay_apart() -> None:
+    kinds = set()
+    for identifier in ("p" * 2000, "q" * 2000):
+        message = resource("disk", "4")
+        message.disk.persistence.id = identifier
+        kinds.add(decoded(shortened(message.SerializeToString(), 1000, 0))[0])
+    assert len(kinds) == 2
+
+
+DiskInfo = mesos.Resource.DiskInfo
+DISKS = {
+    "volume": DiskInfo(persistence=DiskInfo.Persistence(id="p" * 2000, principal="a")),
+    "raw": DiskInfo(source=DiskInfo.Source(type=DiskInfo.Source.RAW, id="i" * 2000)),
+    "path": DiskInfo(source=DiskInfo.Source(type=DiskInfo.Source.PATH, vendor="v" * 2000)),
+}
+
+
+@pytest.mark.parametrize("disk", DISKS.values(), ids=DISKS)
+def test_a_short_form_is_as_indivisible_and_shared_as_its_disk(
+    disk: DiskInfo,
+) -> None:
+    message = resource("disk", "4")
+    message.disk.CopyFrom(disk)
+    message.revocable.SetInParent()
+    if disk.HasField("persistence"):
+        message.shared.SetInParent()
+    short = shortened(message.SerializePartialToString(), 1000, 0)
+    assert len(short) < 1000
+    (kind, amount, _), (full, full_amount, _) = decoded(short), decoded(message.SerializeToString())
+    assert amount == full_amount
+    for field in ("name", "type", "whole", "revocable", "shared"):
+        assert getattr(kind, field) == getattr(full, field)
+
+
+def test_resources_of_ordinary_kinds_are_unchanged() -> None:
+    ports = resource("ports", f"[{','.join(f'{2 * n}-{2 * n}' for n in range(1000))}]")
+    for message in (reserved([("k", "v")] * 10), ports, resource("cpus", "4")):
+        data = message.SerializeToString()
+        assert shortened(data, 1000, 500) is data
+    assert shortened(b"\xff", 1000, 500) == b"\xff"
