@@ -50,11 +50,15 @@ class Quotas:
 
     Sums are updated with each change. Without a quota, no sums are kept. The first quota costs a
     pass over all agents.
+
+    Args:
+        volumes_once: See `EngineSettings.headroom_counts_volumes_once`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, volumes_once: bool = True) -> None:
         self._quotas: dict[str, Quota] = {}
-        self._sums = _Sums()
+        self._volumes_once = volumes_once
+        self._sums = _Sums(volumes_once)
 
     def __bool__(self) -> bool:
         return bool(self._quotas)
@@ -80,7 +84,7 @@ class Quotas:
             self.remove(role)
             return
         if not self._quotas:
-            self._sums = _Sums()
+            self._sums = _Sums(self._volumes_once)
             for agent in agents.values():
                 self._sums.add_total(agent.total, 1)
                 for _framework, held_for, held in agent.allocations():
@@ -299,10 +303,15 @@ class Headroom:
 class _Sums:
     """Cluster-wide sums of scalar quantities, from which quotas and headroom are computed.
 
-    The sums cover agents' totals, allocations and reservations.
+    The sums cover agents' totals, allocations and reservations. A shared volume is reserved, so it
+    is in no sum for `available`: several roles can hold it at once, which would count it twice.
+
+    Args:
+        volumes_once: See `EngineSettings.headroom_counts_volumes_once`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, volumes_once: bool) -> None:  # noqa: FBT001
+        self._volumes_once = volumes_once
         self._total: dict[str, int] = {}
         self._held: dict[str, int] = {}
         self._reserved: dict[str, int] = {}
@@ -319,11 +328,13 @@ class _Sums:
             total: The agent's total resources.
             sign: 1 to add, −1 to subtract.
         """
+        for role, quantities in total.reserved.items():
+            self._count(role, quantities, sign)
+        total = self._without_volumes(total)
         _add(self._total, total.scalars, sign)
         _add(self._revocable, total.revocable.scalars, sign)
-        for role, quantities in total.reserved.items():
+        for quantities in total.reserved.values():
             _add(self._reserved, quantities, sign)
-            self._count(role, quantities, sign)
 
     def add_held(self, role: str, held: Resources, sign: int) -> None:
         """Add resources that are allocated to a role on one agent to the sums, or subtract them.
@@ -333,11 +344,18 @@ class _Sums:
             held: The allocated resources.
             sign: 1 to add, −1 to subtract.
         """
+        self._count(role, held.plain.scalars, sign)
+        held = self._without_volumes(held)
         _add(self._held, held.scalars, sign)
         _add(self._held_revocable, held.revocable.scalars, sign)
-        self._count(role, held.plain.scalars, sign)
         for quantities in held.reserved.values():
             _add(self._held_reserved, quantities, sign)
+
+    def _without_volumes(self, resources: Resources) -> Resources:
+        """Return resources without shared volumes, unless the sums contain volumes."""
+        if not self._volumes_once or not resources.has_shared:
+            return resources
+        return resources.where(lambda kind: not kind.shared)
 
     def available(self) -> Quantities:
         """Return the cluster's available quantities that are neither reserved nor revocable."""

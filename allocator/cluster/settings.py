@@ -26,8 +26,8 @@ class EngineSettings:
     rules: `whole_from`, `exact_ties`, `counts_for`, `roles_leave_room`, `roles_reserved_for`,
     `roles_reserved_by_principal`, `hold_by_turns`, `shared_volumes_once`, `keeps_accumulated_use`,
     `forgets_subtrees`, `leaf_keeps_commitments`, `frameworks_keep_places`, `keeps_weighted_users`,
-    `skips_refusing_clients`, `examines_for_clients`, `refusals_wait` and `departed_refuse_nothing`.
-    All other defaults hold for the configuration, too.
+    `skips_refusing_clients`, `examines_for_clients`, `refusals_wait`, `departed_refuse_nothing`
+    and `headroom_counts_volumes_once`. All other defaults hold for the configuration, too.
     """
 
     policy: Policy
@@ -112,6 +112,10 @@ class EngineSettings:
     """Whether `refusals_wait` ignores offers to a client that has left its role or is inactive. The
     client is the cause of such a refusal, so other clients get the resources at once. Event logs
     without this setting mean false."""
+    headroom_counts_volumes_once: bool = False
+    """Whether a shared volume that several roles hold reduces no headroom for quotas. If false, it
+    counts once for each framework and role, so that the cluster can seem full. Event logs without
+    this setting mean false."""
     limits: Limits = field(default_factory=Limits)
     """Maximum sizes of inputs."""
     seed: int = 0

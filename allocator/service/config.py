@@ -846,6 +846,7 @@ class Config(SharedConfig):
             examines_for_clients=True,
             refusals_wait=True,
             departed_refuse_nothing=True,
+            headroom_counts_volumes_once=True,
             limits=self.limits.limits(),
             users=tuple(
                 DeclaredUser(user.name, user.weight, user.commitment)

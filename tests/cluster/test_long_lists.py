@@ -458,3 +458,22 @@ def test_the_reason_of_a_framework_is_short_however_long_its_labels_and_roles_ar
     assert "no agent meets its constraint: attributes rack:xxx" in reason
     assert reason.count("exclude every agent") == 8
     assert len(reason) < 4000
+
+
+def test_of_a_resource_name_that_no_agent_can_have_only_the_beginning_is_kept() -> None:
+    name = "n" * 100_000
+    master = MasterSide(limits=LIMITS)
+    info = mesos.FrameworkInfo.FromString(framework_info("f", "a"))
+    minimum = info.offer_filters["a"].min_allocatable_resources.quantities.add()
+    minimum.quantities[name].value = 1.0
+    call = contract.AddFramework(framework_id="f", info=info.SerializeToString(), active=True)
+    request = mesos.Request(resources=[resource(name, "1")])
+    master.send(
+        call,
+        contract.RequestResources(framework_id="f", requests=[request.SerializeToString()]),
+    )
+    framework = master.engine._cluster.ledger.frameworks["f"]
+    assert framework.demand is not None
+    names = [*framework.demand.keys(), *(n for q in framework.min_allocatable["a"] for n in q)]
+    assert [len(name) for name in names] == [LIMITS.name] * 2
+    assert master.add_agent("s", "cpus:4;mem:64") == []

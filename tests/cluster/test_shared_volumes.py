@@ -211,3 +211,21 @@ def test_a_used_volume_counts_in_equal_parts_for_the_members_of_each_pool_that_u
             expected[name] = expected.get(name, Quantities()) + part
     parts = run_to_completion(parts_of_volumes({nodes[role]: used[role] for role in used}))
     assert parts == expected
+
+
+@pytest.mark.parametrize("once", [True, False])
+def test_a_volume_that_many_roles_use_takes_no_headroom_from_other_roles(*, once: bool) -> None:
+    """The quota's role waits for disk. Without the rule, the cluster's disk seems to be full."""
+    site = Site(headroom_counts_volumes_once=once)
+    roles = [f"a/{number}" for number in range(10)]
+    site.add_framework("f", *roles, capabilities=[SHARED], suppressed=roles)
+    site.put("s1", VOLUMES)
+    for role in roles:
+        site.hold("f", role, "s1", VOLUMES)
+    call = contract.UpdateQuota(role="quota")
+    call.guarantees.amounts["disk"] = 40
+    site.send(call)
+    offers = site.add_framework("honest", "b") or site.tick()
+    assert [offer.resources for offer in offers] == (
+        ["cpus:8;disk:10;mem:800"] if once else ["cpus:8;mem:800"]
+    )

@@ -96,6 +96,7 @@ def test_every_setting_reaches_the_engine(tmp_path: Path) -> None:
         "examines_for_clients",
         "forgets_subtrees",
         "frameworks_keep_places",
+        "headroom_counts_volumes_once",
         "hold_by_turns",
         "keeps_accumulated_use",
         "keeps_weighted_users",

@@ -42,23 +42,25 @@ class Ledger:
         demands: Determines the resources that one task of a client needs.
         placements: Determines the agents on which frameworks' tasks may run.
         exclusions: Records the agents that offer constraints exclude.
+        quotas: The quotas, initially none.
         answered_after_ns: Nanoseconds after which an unanswered offer is assumed to be used; None:
             no usage is assumed.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 - the parts of one ledger
         self,
         clients: Clients,
         demands: Demands,
         placements: Placements,
         exclusions: Exclusions,
+        quotas: Quotas,
         answered_after_ns: int | None = None,
     ) -> None:
         self.clients = clients
         self._demands = demands
         self.placements = placements
         self.exclusions = exclusions
-        self.quotas = Quotas()
+        self.quotas = quotas
         self.floor = demands.new_floor()
         self.used = UsedResources()
         self.assumed_usage = (

@@ -29,6 +29,7 @@ from allocator.cluster.metering.role_meter import RoleMeter
 from allocator.cluster.offers.offer_constraints import Exclusions
 from allocator.cluster.offers.offer_filters import OfferFilters
 from allocator.cluster.offers.refused_offers import RefusedOffers
+from allocator.cluster.quota import Quotas
 from allocator.cluster.settings import EngineSettings
 from allocator.cluster.state import Cluster, ClusterStatistics
 from allocator.cluster.users.usage import update_usage
@@ -535,6 +536,7 @@ def _empty_cluster(
             demands,
             Placements(settings.constraints),
             Exclusions(settings.limits.exclusions, settings.limits.all_exclusions),
+            Quotas(volumes_once=settings.headroom_counts_volumes_once),
             answered_after_ns(options, settings.limits),
         ),
         demands=demands,

@@ -185,7 +185,9 @@ def read_request(
         return otherwise, ValidationError("malformed", f"a request is not a mesos.Request: {error}")
     except InvalidResource as error:
         return otherwise, ValidationError(error.reason, f"a request: {error}")
-    return asked.quantities or None, None
+    # No agent has a resource with a longer name, so the rest of the name has no effect.
+    quantities = {name[: limits.name]: amount for name, amount in asked.quantities.items()}
+    return Quantities(quantities) or None, None
 
 
 def _check_values(wanted: Iterable[mesos.Resource], limits: Limits) -> None:
@@ -319,7 +321,9 @@ def _min_allocatable(info: mesos.FrameworkInfo, limits: Limits) -> dict[str, Alt
         if limits.entries and quantities > most:
             message = f"{where}: more than {most} quantities (4 × limits.entries)"
             raise _Unacceptable(ValidationError("limit", message))
-        amounts = [{n: s.value for n, s in minimum.quantities.items()} for minimum in given]
+        amounts = [
+            {n[: limits.name]: s.value for n, s in minimum.quantities.items()} for minimum in given
+        ]
         if any(not is_text(name) for names in amounts for name in names):
             raise _Unacceptable(
                 ValidationError("text", f"{where}: the name of a resource is not UTF-8")

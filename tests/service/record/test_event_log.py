@@ -138,6 +138,7 @@ def test_every_setting_is_decoded_as_encoded() -> None:
         examines_for_clients=True,
         refusals_wait=True,
         departed_refuse_nothing=True,
+        headroom_counts_volumes_once=True,
         limits=Limits(filters=3),
         forget_after=60.0,
     )
