@@ -1749,7 +1749,7 @@ class Decisions(_message.Message):
     """why a master that claims to lead must wait; else empty"""
     more: _builtins.bool
     """Version 4: more decisions with the same `applied_sequence` follow. Only the last message answers
-    the events. The answer to a Snapshot is one message.
+    the events. The answer to a Snapshot is one message, unless its offers are too long for one.
     """
     @_builtins.property
     def offers(self) -> _containers.RepeatedCompositeFieldContainer[Global___Offers]:

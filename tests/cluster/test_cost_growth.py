@@ -37,6 +37,7 @@ from tests.cluster.master_side import (
     MasterSide,
     Offered,
     agent_call,
+    framework_info,
     resource,
     resources,
 )
@@ -1142,3 +1143,33 @@ def test_a_reservation_costs_no_calls_for_other_roles_with_sub_roles() -> None:
 
     cost(5)  # fills the caches
     assert cost(105) < cost(5) + 50
+
+
+def test_inverse_offers_to_many_frameworks_take_many_short_steps() -> None:
+    """All frameworks hold a part of each of 2 agents, for which maintenance is scheduled."""
+    made = MasterSide("drf", {})
+    names = [f"f{number}" for number in range(1000)]
+    held = {name: resources("cpus:0.01", "r") for name in names}
+    made.restore(
+        contract.Snapshot(
+            time_ns=made.now_ns,
+            agents=[agent_call(f"s{number}", "cpus:10", held) for number in range(2)],
+            frameworks=[
+                contract.AddFramework(
+                    framework_id=name, info=framework_info(name, "r"), active=True
+                )
+                for name in names
+            ],
+        )
+    )
+    schedule = mesos.Unavailability(start=mesos.TimeInfo(nanoseconds=1)).SerializeToString()
+    for number in range(2):
+        call = contract.UpdateUnavailability(agent_id=f"s{number}", unavailability=schedule)
+        made.sequence += 1
+        event = contract.Event(sequence=made.sequence, time_ns=made.now_ns)
+        event.update_unavailability.CopyFrom(call)
+        costs, decisions = counted_steps(
+            made.engine.apply_in_steps(contract.Events(events=[event]))
+        )
+        assert sum(len(offers.inverse_offers) for offers in decisions.inverse_offers) == len(names)
+        assert max(costs) * 3 < sum(costs)

@@ -22,6 +22,8 @@ class Answer:
         self.slice_offers = slice_offers
         self.last = contract.Decisions(applied_sequence=sequence)
         """The decisions since the last cut."""
+        self.size = 0
+        """Bytes of the resources in the offers of all agents that no quick decision offered."""
         self._slices: list[contract.Decisions] = []
 
     @property

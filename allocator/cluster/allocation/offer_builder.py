@@ -467,7 +467,9 @@ class OfferBuilder:
         for framework, by_agent in by_framework.items():
             offers = self._answer.last.offers.add(framework_id=framework).offers
             for (agent, role), share in by_agent.items():
-                offers.add(role=role, agent_id=agent, resources=share.messages(role))
+                messages = share.messages(role)
+                offers.add(role=role, agent_id=agent, resources=messages)
+                self._answer.size += sum(map(len, messages))
                 if meter is not None:
                     note_offer(meter, self._ledger.clients, Client(role, framework), now)
             yield

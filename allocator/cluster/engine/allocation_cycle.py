@@ -11,6 +11,10 @@ from allocator.cluster.state import Cluster
 from allocator.contract import allocator_pb2 as contract
 from allocator.cooperative import Cooperative, InParts
 
+_HOLDERS_A_STEP = 200
+"""Number of frameworks with resources on an agent that one cooperative step considers for inverse
+offers."""
+
 
 class AllocationCycle:
     """Runs allocation cycles of one engine, and calls callbacks before and after each cycle.
@@ -94,7 +98,7 @@ class AllocationCycle:
             self._allocator.considered = {}
         if due is None and cluster.holds.enabled:
             self._allocator.hold_back()
-        self._make_inverse_offers(due, answer)
+        yield from self._make_inverse_offers(due, answer)
         cluster.statistics.runs += 1
         cluster.statistics.candidates += len(agents)
         for after in self._after if open_agents else ():
@@ -112,8 +116,10 @@ class AllocationCycle:
         self._allocator.considered = considered
         return considered
 
-    def _make_inverse_offers(self, due: list[str] | None, answer: Answer) -> None:
+    def _make_inverse_offers(self, due: list[str] | None, answer: Answer) -> Cooperative[None]:
         """Make inverse offers for agents with scheduled maintenance (Mesos semantics, §3.9).
+
+        Generator for cooperative steps.
 
         Args:
             due: The agents to consider; None: all agents.
@@ -128,7 +134,9 @@ class AllocationCycle:
         for agent in agents:
             if considered is not None and agent not in considered:
                 continue
-            for holder in cluster.ledger.agents[agent].holders():
+            for number, holder in enumerate(cluster.ledger.agents[agent].holders(), 1):
+                if not number % _HOLDERS_A_STEP:
+                    yield
                 framework = cluster.ledger.frameworks.get(holder)
                 if framework is None or not framework.active:
                     continue
@@ -141,4 +149,5 @@ class AllocationCycle:
                     )
                     offers.inverse_offers.add(agent_id=agent, unavailability=unavailability)
                     cluster.statistics.inverse_offers += 1
+            yield
         answer.last.inverse_offers.extend(messages.values())

@@ -267,6 +267,11 @@ class Engine(View):
         """
         self._users.pool.rank_ahead()
 
+    @property
+    def answer_size(self) -> int:
+        """Bytes of the resources in all offers about the last message, for a long answer."""
+        return self._answer.size
+
     def whole_answer(self) -> contract.Decisions:
         """Return all decisions about the last message, including decisions that slices contain."""
         return self._answer.whole()

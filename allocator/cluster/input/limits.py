@@ -71,10 +71,9 @@ class Limits:
     """Bytes of one resource; if `entries` is set, also of the resources of a request, and of an
     operation. A range of every second port takes a tenth of the default."""
     resource_kind: int = 0
-    """Bytes of a resource without its amount and allocation. A resource with more counts, but is
-    not offered, like a resource with more than `entries` reservations and labels. 0, which event
-    logs without this limit mean: such resources are left out if they exceed `resource` or
-    `entries`."""
+    """Bytes of a resource without its amount and allocation; each reservation and label counts as
+    128 bytes more. A resource with more counts, but is not offered. 0, which event logs without
+    this limit mean: resources are left out if they exceed `resource` or `entries`."""
     requested: int = 0
     """Ranges and items of sets in a request. 0, which event logs without this limit mean: without a
     limit."""

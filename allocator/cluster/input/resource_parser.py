@@ -17,12 +17,9 @@ from allocator.cluster.resources import (
     parse_used,
     shortened,
 )
+from allocator.cluster.resources.kinds import SMALL
 from allocator.contract import mesos_pb2 as mesos
 from allocator.cooperative import Cooperative, run_to_completion
-
-_SMALL = 1000
-"""Size in bytes of resources that exceed no limit. The settings allow no smaller
-`limits.resource`, and no fewer `limits.entries` than 500, which take two bytes each."""
 
 
 class ResourceParser:
@@ -97,7 +94,7 @@ class ResourceParser:
             InvalidResource: A message exceeds a limit.
         """
         all_messages = tuple(messages)
-        if len(b"".join(all_messages)) > _SMALL:  # a cheap first test
+        if len(b"".join(all_messages)) > SMALL:  # a cheap first test
             if self._limits.resource_kind:
                 all_messages = tuple(map(self._shortened, all_messages))
             check_limits(all_messages, self._limits)
@@ -105,15 +102,12 @@ class ResourceParser:
 
     def _shortened(self, data: bytes) -> bytes:
         """Return a serialised resource, in a short form if its kind exceeds a limit."""
-        limits = self._limits
-        if len(data) <= limits.resource_kind and not 0 < 2 * limits.entries < len(data):
-            return data
-        short = shortened(data, limits.resource_kind, limits.entries)
+        short = data if len(data) <= SMALL else shortened(data, self._limits.resource_kind)
         if short is not data and self.flaw is None:
             self.flaw = ValidationError(
                 "limit",
                 f"a resource of {len(data)} bytes counts, but is not offered: its labels or "
-                "identifiers exceed limits.resource_kind or limits.entries",
+                "identifiers exceed limits.resource_kind",
             )
         return short
 

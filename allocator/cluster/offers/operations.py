@@ -193,7 +193,7 @@ def _bag(limits: Limits, *resources: mesos.Resource) -> Resources:
     messages = (resource.SerializePartialToString() for resource in resources)
     if not limits.resource_kind:
         return parse_total(messages)
-    return parse_total(shortened(data, limits.resource_kind, limits.entries) for data in messages)
+    return parse_total(shortened(data, limits.resource_kind) for data in messages)
 
 
 def _copy(resource: mesos.Resource) -> mesos.Resource:

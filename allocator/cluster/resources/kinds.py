@@ -23,6 +23,12 @@ _AMOUNTS: tuple[Literal["scalar", "ranges", "set", "allocation_info"], ...] = (
     "allocation_info",
 )
 """Fields of a Resource that are no part of its kind."""
+SMALL = 1000
+"""Length of a resource in bytes that exceeds no limit. The settings allow no smaller
+`limits.resource` or `limits.resource_kind`, and no fewer `limits.entries` than 500, which take two
+bytes each."""
+_ENTRY = 128
+"""Bytes that stand for the time to compare one reservation or label of two kinds."""
 NOBODY = ".."
 """Last level of the role that a resource of a too long kind is reserved for. Mesos permits no such
 role."""
@@ -132,7 +138,7 @@ def _decode(data: bytes) -> tuple[Kind, Amount, str | None]:
     return kind, (1 if amount else 0) if kind.whole is not None else amount, role
 
 
-def shortened(data: bytes, longest: int, most_entries: int) -> bytes:
+def shortened(data: bytes, longest: int) -> bytes:
     """Return a serialised resource, in a short form if its kind is too long.
 
     The short form has the same amount and allocation, and counts for the same role. No role can be
@@ -142,8 +148,8 @@ def shortened(data: bytes, longest: int, most_entries: int) -> bytes:
 
     Args:
         data: The serialised resource. A malformed resource is returned unchanged.
-        longest: Maximum length of the resource without its amount and allocation, in bytes.
-        most_entries: Maximum number of reservations and their labels; 0 for no limit.
+        longest: Maximum length of the resource without its amount and allocation, in bytes; at
+            least `SMALL`. Beyond `SMALL`, each reservation and label counts as `_ENTRY` bytes more.
     """
     try:
         message = mesos.Resource.FromString(data)
@@ -154,7 +160,8 @@ def shortened(data: bytes, longest: int, most_entries: int) -> bytes:
     for field in _AMOUNTS:
         kind.ClearField(field)
     template = kind.SerializePartialToString()
-    if len(template) <= longest and not 0 < most_entries < entries(template):
+    few = len(template) <= SMALL or len(template) + _ENTRY * entries(template) <= longest
+    if len(template) <= longest and few:
         return data
     role = kind.reservations[-1].role if kind.reservations else ""
     if not is_text(kind.name) or not is_text(role) or len(kind.name) > longest:

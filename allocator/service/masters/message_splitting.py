@@ -1,4 +1,6 @@
-"""Splits long messages of a master, so that other work and allocations happen between the parts.
+"""Splits long messages of a master and long answers.
+
+Other work and allocations happen between the parts of a message.
 
 A Mesos master sends related calls in one message. In most sequences, the call that changes the
 rules comes first: it deactivates, removes, unsubscribes, limits or reweighs. A split after such a
@@ -35,6 +37,44 @@ def split_message(message: contract.FromMaster) -> Iterable[contract.FromMaster]
     """Return the parts to process in sequence: a short message itself, or a long one's parts."""
     events = message.events
     return (message,) if len(events.events) <= MAX_EVENTS_PER_PART else _split(events)
+
+
+def split_answer(answer: contract.Decisions, most_bytes: int) -> Iterator[contract.Decisions]:
+    """Yield messages with the decisions of an answer, for a master that knows `Decisions.more`.
+
+    Each but the last has `more` set. None contains more bytes of resources than `most_bytes`,
+    except with a single longer resource. The offer of an agent with very many reservations becomes
+    several offers.
+
+    Args:
+        answer: The answer; it stays unchanged.
+        most_bytes: Maximum number of bytes of resources in a message.
+    """
+    part, size = contract.Decisions(applied_sequence=answer.applied_sequence), 0
+    for offers in answer.offers:
+        begun = None
+        for offer in offers.offers:
+            continued = None
+            for resource in offer.resources:
+                size += len(resource)
+                if size > most_bytes and part.offers:
+                    part.more = True
+                    yield part
+                    part = contract.Decisions(applied_sequence=answer.applied_sequence)
+                    size, begun, continued = len(resource), None, None
+                if begun is None:
+                    begun = part.offers.add(framework_id=offers.framework_id)
+                if continued is None:
+                    continued = begun.offers.add(role=offer.role, agent_id=offer.agent_id)
+                continued.resources.append(resource)
+    part.inverse_offers.extend(answer.inverse_offers)
+    part.replies.extend(answer.replies)
+    if answer.HasField("statistics"):
+        part.statistics.CopyFrom(answer.statistics)
+    part.waiting_for = answer.waiting_for
+    part.refused.extend(answer.refused)
+    part.more = answer.more
+    yield part
 
 
 def _split(message: contract.Events) -> Iterator[contract.FromMaster]:

@@ -21,7 +21,7 @@ from allocator.cooperative import Cooperative, InParts
 from allocator.service.loop import gc_tuning
 from allocator.service.loop.cooperative import run_in_slices
 from allocator.service.loop.engine_lock import EngineLock, Run
-from allocator.service.masters.message_splitting import split_message
+from allocator.service.masters.message_splitting import split_answer, split_message
 from allocator.service.masters.timestamp_guard import TimestampGuard
 from allocator.service.masters.wire import HeavyEventsError, WireError
 from allocator.users.memory import Memory
@@ -45,6 +45,12 @@ _CHANGED_REASON_COST = 10
 """Number of comparisons for which a log line about a changed reason counts."""
 SLICE_OFFERS = 250
 """Least number of offers that leave while an allocation cycle goes on, in a message of their own.
+"""
+MAX_ANSWER_BYTES = 2**24
+"""Maximum number of bytes of the resources that one answer offers.
+
+An answer of more than `listen.largest_message` would end the stream. Thousands of reservations with
+long labels can cause one.
 """
 _VERSION_OF_SLICES = 4
 """First version of the contract with `Decisions.more`."""
@@ -288,7 +294,7 @@ class Session:
         self.hello = first.hello
         self._timestamp_guard = self._masters.timestamp_guard(self)
 
-    async def serve(self, requests: Requests) -> AsyncIterator[Reply]:
+    async def serve(self, requests: Requests) -> AsyncIterator[Reply]:  # noqa: C901 - one protocol
         """Read all messages after Hello, and yield the answers in order.
 
         Raises:
@@ -320,7 +326,8 @@ class Session:
                 while (
                     self._run is not None and isinstance(answer, contract.Decisions) and answer.more
                 ):
-                    yield answer
+                    for piece in self._pieces(answer):
+                        yield piece
                     answer = await self._proceed(self._run)
                 decided = time.perf_counter() if self._run is None else self._run.ended
                 if answer is None:
@@ -328,12 +335,21 @@ class Session:
                     continue
                 if isinstance(answer, contract.Decisions) and self._leads:
                     self._add_details(answer, part, decided - started)
-                yield answer
+                for piece in self._pieces(answer):
+                    yield piece
                 self._statistics.observe("write", time.perf_counter() - decided)
                 self._statistics.observe("decide", decided - started)
                 if self._leads:
                     self._complete(part)
             self._statistics.lag = time.perf_counter() - received
+
+    def _pieces(self, answer: Reply) -> Iterable[Reply]:
+        """Return messages for an answer: itself, or several if its offers are too long for one."""
+        if self._engine.answer_size <= MAX_ANSWER_BYTES or isinstance(answer, contract.ToMaster):
+            return (answer,)
+        if self.hello.contract_version < _VERSION_OF_SLICES:
+            return (answer,)
+        return split_answer(answer, MAX_ANSWER_BYTES)
 
     def _complete(self, message: contract.FromMaster) -> None:
         """Do work that the answer to a message did not have to wait for."""

@@ -1,8 +1,9 @@
 """A long answer leaves in slices while the engine allocates, and a long turn arrives in slices."""
 
 import asyncio
+import itertools
 from collections.abc import Iterable, Iterator
-from contextlib import aclosing
+from contextlib import aclosing, closing
 from pathlib import Path
 
 import pytest
@@ -226,3 +227,69 @@ def test_a_fault_after_a_slice_requests_a_snapshot_in_place_of_the_last_decision
     *_, entry = read(tmp_path / "log")
     recorded = contract.Decisions.FromString(entry.apply.outcome.decisions)
     assert recorded == contract.Decisions(applied_sequence=14)
+
+
+def resources_by_agent(answers: Iterable[contract.Decisions]) -> dict[str, list[bytes]]:
+    """Return the offered resources of each agent, in order."""
+    offered: dict[str, list[bytes]] = {}
+    for answer in answers:
+        for of_framework in answer.offers:
+            for offer in of_framework.offers:
+                offered.setdefault(offer.agent_id, []).extend(offer.resources)
+    return offered
+
+
+def size(answer: contract.Decisions) -> int:
+    """Return the bytes of all offered resources."""
+    return sum(map(len, itertools.chain(*resources_by_agent([answer]).values())))
+
+
+def with_reservations(many: int) -> list[contract.AddAgent]:
+    """Return agents with a reservation of each size up to 20 for the role `a`."""
+    reserved = ";".join(f"cpus(a/{number}):{number}" for number in range(1, 21))
+    return [agent_call(f"n{number}", f"mem(a):64;{reserved}") for number in range(many)]
+
+
+MOST = 200
+
+
+@pytest.mark.parametrize("version", [VERSION, UNSLICED])
+@pytest.mark.parametrize("begins", [True, False])
+def test_offers_that_are_too_long_for_one_message_are_sent_in_several(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, version: int, begins: bool
+) -> None:
+    """The offers are made for a snapshot, or after the arrival of the agents."""
+    monkeypatch.setattr(session, "SLICE_OFFERS", 1000)
+    agents, framework = with_reservations(3), framework_info("f2", *(f"a/{n}" for n in range(21)))
+    calls = contract.AddFramework(framework_id="f2", info=framework, active=True)
+    begun = snapshot(1)
+    if begins:
+        begun.agents.extend(agents)
+        begun.frameworks.append(calls)
+    event = message(*([] if begins else [calls, *agents]), contract.Tick())
+    undivided = answers_of(tmp_path / "1", begun, event, version=version)
+    monkeypatch.setattr(session, "MAX_ANSWER_BYTES", MOST)
+    divided = answers_of(tmp_path / "2", begun, event, version=version)
+    assert resources_by_agent(divided) == resources_by_agent(undivided)
+    assert [part.more for part in undivided] == [False, False]
+    if version == UNSLICED:
+        assert len(divided) == len(undivided), "an older module knows no further messages"
+        return
+    assert [part.more for part in divided].count(False) == 2
+    assert len(divided) > 10
+    longest = max(map(len, itertools.chain(*resources_by_agent(undivided).values())))
+    assert max(map(size, divided)) <= max(MOST, longest) < max(map(size, undivided))
+    assert any(part.HasField("statistics") for part in divided if not part.more)
+
+
+def answers_of(
+    log: Path, begun: contract.Snapshot, events: contract.Events, *, version: int
+) -> list[contract.Decisions]:
+    """Return all answers of a new service to a snapshot and a message."""
+    site = Site(log)
+
+    async def main() -> list[contract.Decisions]:
+        return [answer.decisions async for answer in site.serve(begun, events, version=version)]
+
+    with closing(site.event_log):
+        return asyncio.run(main())
