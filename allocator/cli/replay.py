@@ -131,6 +131,14 @@ def _compare(file: Path, html: Path | None, console: "Console", *, as_json: bool
             f"{replayed.other_policy}; --save-policy FILE writes the recorded one",
             err=True,
         )
+    if replayed.other_kinds and replayed.difference is not None:
+        typer.echo(
+            "longshare replay: the log is older than the rule that resources are of one kind if "
+            "Mesos adds them up. The difference can be due to labels of reservations or disks, for "
+            "example one with an empty value and one without a value. Replay the log with the "
+            "release that recorded it to check this",
+            err=True,
+        )
     if as_json:
         typer.echo(json.dumps({"same": replayed.difference is None, **asdict(replayed)}, indent=2))
     else:

@@ -26,8 +26,9 @@ class EngineSettings:
     rules: `whole_from`, `exact_ties`, `counts_for`, `roles_leave_room`, `roles_reserved_for`,
     `roles_reserved_by_principal`, `hold_by_turns`, `shared_volumes_once`, `keeps_accumulated_use`,
     `forgets_subtrees`, `leaf_keeps_commitments`, `frameworks_keep_places`, `keeps_weighted_users`,
-    `skips_refusing_clients`, `examines_for_clients`, `refusals_wait`, `departed_refuse_nothing`
-    and `headroom_counts_volumes_once`. All other defaults hold for the configuration, too.
+    `skips_refusing_clients`, `examines_for_clients`, `refusals_wait`, `departed_refuse_nothing`,
+    `headroom_counts_volumes_once`, `leaves_only_in_trees` and `kinds_as_in_mesos`. All other
+    defaults hold for the configuration, too.
     """
 
     policy: Policy
@@ -116,6 +117,15 @@ class EngineSettings:
     """Whether a shared volume that several roles hold reduces no headroom for quotas. If false, it
     counts once for each framework and role, so that the cluster can seem full. Event logs without
     this setting mean false."""
+    leaves_only_in_trees: bool = False
+    """Whether only names of roles can be names of virtual leaves, which end in `/.`. If false, a
+    snapshot or a restart takes a user such as `x/.` for the leaf of `x`, so the user loses its
+    commitments. Event logs without this setting mean false."""
+    kinds_as_in_mesos: bool = False
+    """Whether the log was recorded with one kind for all resources that Mesos adds up, whatever the
+    form of their labels. The engine ignores this setting, and always has one kind for them, because
+    kinds are cached for all engines. If a decision differs, `longshare replay` warns about a log
+    without this setting."""
     limits: Limits = field(default_factory=Limits)
     """Maximum sizes of inputs."""
     seed: int = 0
@@ -140,4 +150,5 @@ class EngineSettings:
             forgets_subtrees=self.forgets_subtrees,
             leaf_keeps_commitments=self.leaf_keeps_commitments,
             keeps_weighted_users=self.keeps_weighted_users,
+            leaves_only_in_trees=self.leaves_only_in_trees,
         )

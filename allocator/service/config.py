@@ -848,6 +848,8 @@ class Config(SharedConfig):
             refusals_wait=True,
             departed_refuse_nothing=True,
             headroom_counts_volumes_once=True,
+            leaves_only_in_trees=True,
+            kinds_as_in_mesos=True,
             limits=self.limits.limits(),
             users=tuple(
                 DeclaredUser(user.name, user.weight, user.commitment)

@@ -63,6 +63,7 @@ class StateSettings:
             forgets_subtrees=True,
             leaf_keeps_commitments=True,
             keeps_accumulated_use=True,
+            leaves_only_in_trees=True,
             scheduler="slurm",
             clients="jobs",
         )

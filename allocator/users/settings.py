@@ -65,6 +65,9 @@ class UserSettings:
     """Whether users with a weight of the scheduler other than 1 are known as long as they have it.
     They are at most `idle_users`; other weights of the scheduler make no user named. If false, each
     weight of the scheduler makes its user named, but only while the user is known otherwise."""
+    leaves_only_in_trees: bool = False
+    """Whether commitments that are stored for a name such as `x/.` belong to a virtual leaf only if
+    `tree` is set. If false, a user with such a name loses its commitments at a restart."""
     scheduler: By = "master"
     """Source of the weights that the scheduler sends."""
     clients: str = "frameworks"

@@ -566,7 +566,7 @@ class UserTree(Generic[Client]):
             yield
             current = _current(remembered, *present.get(name, ({}, 0.0)), elapsed, tau)
             accumulated[name] = current.accumulated
-            if self._settings.tree and name.endswith("/.") and name not in self._known:
+            if self._names_leaf(name) and name not in self._known:
                 leaves[name] = current
             elif name in self._known or self._must_know(current):
                 self.get(name)
@@ -576,6 +576,11 @@ class UserTree(Generic[Client]):
                 users, leaves = {}, {}
         yield from self._restore(users, leaves)
         self._restore_use(accumulated)
+
+    def _names_leaf(self, name: str) -> bool:
+        """Return whether a stored name can be that of a virtual leaf."""
+        has_leaves = self._settings.tree or not self._settings.leaves_only_in_trees
+        return has_leaves and name.endswith("/.")
 
     def _restore(
         self, users: Mapping[str, RememberedUser], leaves: Mapping[str, RememberedUser]

@@ -127,10 +127,13 @@ def test_commitments_under_a_policy_without_memory_decay_on_every_level() -> Non
     assert standing.commitments["cpus"] == pytest.approx(0.25 / 8)
 
 
+@pytest.mark.parametrize("keeps", [True, False], ids=["present rule", "former event logs"])
 @pytest.mark.parametrize("user_key", ["framework_name", "principal"])
-def test_a_user_whose_name_ends_like_a_virtual_leaf_keeps_its_commitment(user_key: str) -> None:
+def test_a_user_whose_name_ends_like_a_virtual_leaf_keeps_its_commitment(
+    user_key: str, *, keeps: bool
+) -> None:
     stored = {"x": RememberedUser({"cpus": 0.25}), "x/.": RememberedUser({"cpus": 0.5})}
-    master = made(Memory(NOW, stored, 1e9), user_key=user_key)
+    master = made(Memory(NOW, stored, 1e9), user_key=user_key, leaves_only_in_trees=keeps)
     master.restore(contract.Snapshot(time_ns=START_NS))
     for name in stored:
         info = mesos.FrameworkInfo(user="", name=name, principal=name, roles=["a"])
@@ -142,7 +145,8 @@ def test_a_user_whose_name_ends_like_a_virtual_leaf_keeps_its_commitment(user_ke
     for name, remembered in stored.items():
         standing = master.engine.standing(name)
         assert standing is not None
-        assert standing.commitments == pytest.approx(remembered.commitments)
+        kept = keeps or name == "x"
+        assert standing.commitments == pytest.approx(remembered.commitments if kept else {})
 
 
 def test_a_virtual_leaf_inherits_its_commitment_once() -> None:

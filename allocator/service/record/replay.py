@@ -50,6 +50,9 @@ class Replayed:
     """Number of bytes of an incomplete entry at the end of the log."""
     other_policy: str = ""
     """Path of the recorded policy's file if the loaded policy has other content; else empty."""
+    other_kinds: bool = False
+    """Whether the log precedes `kinds_as_in_mesos`, so that resources with some labels can be of
+    other kinds than in the recording."""
 
 
 def new_engine(header: log.LogHeader, policy: Policy | None = None) -> Engine:
@@ -174,6 +177,7 @@ def replay(
 
     header, entries = open_log(path, note_cut_off)
     engine = new_engine(header)
+    replayed.other_kinds = not engine.settings.kinds_as_in_mesos
     recorded_origin, present_origin = recorded_code(header.settings), engine.settings.policy.origin
     if recorded_origin is not None and (
         present_origin is None or present_origin.sha256 != recorded_origin.sha256

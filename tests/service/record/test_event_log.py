@@ -98,9 +98,9 @@ def rewrite(path: Path, changed: list[log.LogEntry]) -> None:
     path.write_bytes(MAGIC + out.getvalue())
 
 
-def record(path: Path) -> None:
+def record(path: Path, engine_settings: EngineSettings = SETTINGS) -> None:
     """Record a session with an offer, a decline, an order, and refused calls."""
-    master = RecordedMaster(path)
+    master = RecordedMaster(path, engine_settings)
     master.add_framework("f1", "a")
     [offer] = master.add_agent("s1", "cpus:4;mem:4096")
     master.recover(offer, "cpus:1", refuse_seconds=3)
@@ -139,6 +139,8 @@ def test_every_setting_is_decoded_as_encoded() -> None:
         refusals_wait=True,
         departed_refuse_nothing=True,
         headroom_counts_volumes_once=True,
+        leaves_only_in_trees=True,
+        kinds_as_in_mesos=True,
         limits=Limits(filters=3),
         forget_after=60.0,
     )
@@ -268,6 +270,28 @@ def test_a_changed_decision_is_found_and_named(tmp_path: Path) -> None:
     assert difference.entry == index
     assert "somebody else" in difference.recorded
     assert '"f1"' in difference.replayed
+
+
+@pytest.mark.parametrize("precedes", [True, False])
+@pytest.mark.parametrize("differs", [True, False])
+def test_a_difference_in_a_log_that_precedes_mesos_kinds_has_a_warning(
+    tmp_path: Path, *, precedes: bool, differs: bool
+) -> None:
+    """Former kinds are not replayed, because kinds are cached for all engines."""
+    path = tmp_path / "log"
+    record(path, replace(SETTINGS, kinds_as_in_mesos=not precedes))
+    kept = entries(path)
+    if precedes:
+        header = json.loads(kept[0].header.settings)
+        del header["kinds_as_in_mesos"]  # as in a log of a former release
+        kept[0].header.settings = json.dumps(header).encode()
+    if differs:
+        kept[-1].apply.outcome.refusal = "another outcome"
+    rewrite(path, kept)
+    completed = CliRunner().invoke(app, ["replay", str(path), "--json"])
+    answer = json.loads(completed.stdout)
+    assert (answer["same"], answer["other_kinds"]) == (not differs, precedes)
+    assert ("Mesos adds them up" in completed.stderr) is (precedes and differs)
 
 
 def size_of(entry: log.LogEntry) -> int:
