@@ -27,8 +27,8 @@ class EngineSettings:
     `roles_reserved_by_principal`, `hold_by_turns`, `shared_volumes_once`, `keeps_accumulated_use`,
     `forgets_subtrees`, `leaf_keeps_commitments`, `frameworks_keep_places`, `keeps_weighted_users`,
     `skips_refusing_clients`, `examines_for_clients`, `refusals_wait`, `departed_refuse_nothing`,
-    `headroom_counts_volumes_once`, `leaves_only_in_trees` and `kinds_as_in_mesos`. All other
-    defaults hold for the configuration, too.
+    `headroom_counts_volumes_once`, `leaves_only_in_trees`, `kinds_as_in_mesos` and
+    `few_frameworks_keep_places`. All other defaults hold for the configuration, too.
     """
 
     policy: Policy
@@ -92,6 +92,10 @@ class EngineSettings:
     frameworks_keep_places: bool = False
     """Whether frameworks keep their places in `limits.frameworks` over a restart, and keep all
     places only under the same principal. Event logs without this setting mean false."""
+    few_frameworks_keep_places: bool = False
+    """Whether this is so however few places are taken. If false, frameworks keep places over a
+    restart only if they take more than a sixteenth of the limit together. Event logs without this
+    setting mean false."""
     keeps_weighted_users: bool = False
     """Whether roles with a weight of Mesos other than 1 are known as long as they have it, at most
     `limits.idle_users` of them. If false, a framework in such a role makes it count until

@@ -314,9 +314,9 @@ class LimitsSection(SettingsSection):
     frameworks: Annotated[int, Field(ge=1, le=LARGEST_NUMBER)] = 5_000
     """Maximum number of frameworks that have roles; one takes about 15 kB of memory, plus twice the
     size of its lists of hosts. Sets of clients, which decide offers, grow with the square of the
-    number. Principals leave room, and places stay reserved, as for `all_roles`. After a restart,
-    frameworks that hold resources come first. A framework above the limit gets no offers until it
-    subscribes again or a snapshot arrives."""
+    number. Principals leave room, and places stay reserved, as for `all_roles`. A restart keeps
+    places. A framework above the limit gets no offers until it subscribes again or a snapshot
+    arrives."""
     exclusions: Annotated[int, Field(ge=1, le=LARGEST_NUMBER)] = 100_000
     """Maximum number of pairs of a role and an agent that one framework's offer constraints
     exclude (Mesos 1.11); one pair takes about 200 bytes of memory. A framework above the limit
@@ -842,6 +842,7 @@ class Config(SharedConfig):
             forgets_subtrees=True,
             leaf_keeps_commitments=True,
             frameworks_keep_places=True,
+            few_frameworks_keep_places=True,
             keeps_weighted_users=True,
             skips_refusing_clients=True,
             examines_for_clients=True,

@@ -212,13 +212,19 @@ def test_two_principals_gain_nothing_by_changes_of_principal_at_failovers(
 FRAMEWORKS = 100
 
 
-def made_for(frameworks: int) -> MasterSide:
-    """Return a master whose service limits the number of frameworks."""
+def made_for(frameworks: int, *, few: bool = True) -> MasterSide:
+    """Return a master whose service limits the number of frameworks.
+
+    Args:
+        frameworks: The limit; 0 without a limit.
+        few: Whether a restart keeps places however few are taken.
+    """
     master = MasterSide(limits=Limits(frameworks=frameworks))
     master.settings = replace(
         master.settings,
         roles_leave_room=True,
         frameworks_keep_places=True,
+        few_frameworks_keep_places=few,
         roles_reserved_for=600.0,
     )
     master.engine = Engine(master.settings)
@@ -299,12 +305,33 @@ def test_invented_principals_displace_no_framework_at_a_restart(seed: int) -> No
         assert set_aside(master) == before
 
 
-def test_few_frameworks_are_not_stored() -> None:
-    master = made_for(16 * FRAMEWORKS)
+@pytest.mark.parametrize("few", [True, False], ids=["present rule", "former event logs"])
+def test_few_frameworks_keep_their_places_while_invented_principals_come_during_a_restart(
+    *, few: bool
+) -> None:
+    most = 16 * FRAMEWORKS
+    master = made_for(most, few=few)
+    honest = [(f"honest-{n}", "honest", 1) for n in range(FRAMEWORKS)]
+    add(master, honest)
+    invented = [(f"{n}", f"principal-{n % 100}", 1) for n in range(most)]
+    fresh = successor(master, codec.decode(codec.encode(master.engine.memory())))
+    fresh.restore(snapshot(master, [*invented, *honest]))
+    displaced = len(set_aside(fresh, "honest"))
+    assert displaced == 0 if few else displaced > FRAMEWORKS / 2
+
+
+def test_former_event_logs_keep_places_of_frameworks_above_a_sixteenth_of_the_limit() -> None:
+    master = made_for(16 * FRAMEWORKS, few=False)
     add(master, [(f"honest-{n}", "honest", 1) for n in range(FRAMEWORKS)])
     assert not master.engine.memory().places
     add(master, [("more", "honest", 1)])
     assert len(master.engine.memory().places) == FRAMEWORKS + 1
+
+
+def test_without_a_limit_frameworks_are_not_stored() -> None:
+    master = made_for(0)
+    add(master, [("f", "honest", 1)])
+    assert not master.engine.memory().places
 
 
 @pytest.mark.parametrize("restart", [False, True])

@@ -94,6 +94,7 @@ def test_every_setting_reaches_the_engine(tmp_path: Path) -> None:
         "departed_refuse_nothing",
         "exact_ties",
         "examines_for_clients",
+        "few_frameworks_keep_places",
         "forgets_subtrees",
         "frameworks_keep_places",
         "headroom_counts_volumes_once",

@@ -565,6 +565,7 @@ def _empty_cluster(
                 most=settings.limits.frameworks or math.inf,
                 counts_reserved=True,
                 outlive_restarts=settings.frameworks_keep_places,
+                few_outlive_restarts=settings.few_frameworks_keep_places,
                 few=0,
                 things="frameworks",
                 setting="limits.frameworks",

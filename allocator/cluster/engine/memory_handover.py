@@ -32,8 +32,9 @@ class MemoryHandover:
     def places(self, cluster: Cluster) -> Mapping[str, OccupiedPlaces]:
         """Return the role-tree nodes that each framework occupies, and reservations of nodes.
 
-        If places of frameworks are crowded, admitted frameworks without counted nodes have an entry
-        with 0 nodes. Before the first snapshot, the nodes are those of the inherited memory.
+        Admitted frameworks without counted nodes have an entry with 0 nodes, if the store must keep
+        places of frameworks. Before the first snapshot, the nodes are those of the inherited
+        memory.
 
         Returns:
             The nodes by `role_places.digest` of the framework ID.
@@ -41,7 +42,7 @@ class MemoryHandover:
         if self._inherited is not None:
             return self._inherited.places
         frameworks, nodes = cluster.framework_places, cluster.roles.counted()
-        if not (frameworks.rules.outlive_restarts and frameworks.are_crowded):
+        if not frameworks.outlive_restart:
             return nodes
         return {
             name: place._replace(nodes=0) for name, place in frameworks.counted().items()

@@ -22,11 +22,13 @@ principal whose frameworks return under new IDs cannot add to its reservations. 
 principals and ends of reservations, so both also hold after a restart of the service.
 
 The number of frameworks is limited by the same rules (`limits.frameworks`): each framework with
-roles takes one place, and none is exempt. The store keeps these places once the frameworks take
-more than 1/`_CROWD` of the limit. A small cluster thus stores nothing, and its frameworks all get
-their places again.
+roles takes one place, and none is exempt. The store keeps these places, too. Otherwise frameworks
+of invented principals, which subscribe while the service is away, could displace frameworks that
+hold nothing. In event logs without `few_outlive_restarts`, this is so only once the frameworks take
+more than 1/`_CROWD` of the limit.
 """
 
+import math
 from collections import Counter, deque
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -40,7 +42,7 @@ from allocator.users.memory import OccupiedPlaces
 FEW = 4
 """Number of places that a framework always gets, for example for one role of four levels."""
 _CROWD = 16
-"""Fraction, 1/16, of the limit above which places are *crowded*."""
+"""Fraction, 1/16, of the limit above which places are crowded."""
 
 
 class PlaceRequest(NamedTuple):
@@ -73,6 +75,9 @@ class PlaceRules:
     principals."""
     outlive_restarts: bool = False
     """Whether places of frameworks are kept over a restart of the service."""
+    few_outlive_restarts: bool = False
+    """Whether this is so however few places are taken. If false, only *crowded* places are kept:
+    those of frameworks that take more than 1/`_CROWD` of the limit."""
     same_principal: bool = False
     """Whether a framework that comes back under another principal has no earlier places."""
     few: int = FEW
@@ -202,9 +207,12 @@ class LimitedPlaces:
         }
 
     @property
-    def are_crowded(self) -> bool:
-        """Whether more than 1/`_CROWD` of all places are taken or reserved."""
-        return self._taken + self._reserved_total > self.rules.most / _CROWD
+    def outlive_restart(self) -> bool:
+        """Whether the store must keep these places, as the rules say."""
+        rules, occupied = self.rules, self._taken + self._reserved_total
+        if not rules.outlive_restarts or math.isinf(rules.most):
+            return False
+        return rules.few_outlive_restarts or occupied > rules.most / _CROWD
 
     def end_reservations(self, now_ns: int) -> None:
         """End the reservations that have lasted long enough.

@@ -133,6 +133,7 @@ def test_every_setting_is_decoded_as_encoded() -> None:
         forgets_subtrees=True,
         leaf_keeps_commitments=True,
         frameworks_keep_places=True,
+        few_frameworks_keep_places=True,
         keeps_weighted_users=True,
         skips_refusing_clients=True,
         examines_for_clients=True,
