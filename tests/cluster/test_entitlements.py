@@ -13,6 +13,7 @@ from allocator.cluster.input.limits import Limits
 from allocator.cluster.settings import UserKey
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import operator_pb2 as operator
+from allocator.service.store import codec
 from allocator.users.orders import InvalidOrder
 from allocator.users.pools import LOOK
 from allocator.users.settings import DeclaredUser
@@ -598,9 +599,17 @@ def test_invented_roles_do_not_make_the_service_forget_a_role_with_a_weight_of_t
     assert entitled(master, "a") == (0.5 if keeps else 1.0)
 
 
+@pytest.mark.parametrize("restart", [False, True], ids=["snapshot", "restart"])
 @pytest.mark.parametrize("keeps", [True, False], ids=["present rule", "former event logs"])
-def test_a_role_with_a_weight_of_the_master_outlives_a_snapshot(*, keeps: bool) -> None:
+def test_a_role_with_a_weight_of_the_master_outlives_a_snapshot_and_a_restart(
+    *, keeps: bool, restart: bool
+) -> None:
     master = with_idle_weighted_role(keeps=keeps)
+    if restart:
+        memory = master.engine.memory()
+        users = {name: user for name, user in memory.users.items() if name != "b"}
+        memory = codec.decode(codec.encode(replace(memory, users=users)))
+        master.engine = Engine(master.settings, memory=memory)
     info = framework_info("f-a", "a")
     master.restore(
         contract.Snapshot(
@@ -611,6 +620,11 @@ def test_a_role_with_a_weight_of_the_master_outlives_a_snapshot(*, keeps: bool) 
             frameworks=[contract.AddFramework(framework_id="f-a", info=info)],
         )
     )
+    master.tick(LOOK)
+    assert entitled(master, "a") == (0.5 if keeps else 1.0)
+    master.add_framework("evil", *(f"x{number}" for number in range(200)), active=False)
+    master.send(contract.RemoveFramework(framework_id="evil"))
+    master.tick(LOOK)
     master.tick(LOOK)
     assert entitled(master, "a") == (0.5 if keeps else 1.0)
 
