@@ -27,8 +27,9 @@ class EngineSettings:
     `roles_reserved_by_principal`, `hold_by_turns`, `shared_volumes_once`, `keeps_accumulated_use`,
     `forgets_subtrees`, `leaf_keeps_commitments`, `frameworks_keep_places`, `keeps_weighted_users`,
     `skips_refusing_clients`, `examines_for_clients`, `refusals_wait`, `departed_refuse_nothing`,
-    `headroom_counts_volumes_once`, `leaves_only_in_trees`, `kinds_as_in_mesos` and
-    `few_frameworks_keep_places`. All other defaults hold for the configuration, too.
+    `headroom_counts_volumes_once`, `leaves_only_in_trees`, `kinds_as_in_mesos`,
+    `few_frameworks_keep_places`, `leaf_keeps_use` and `forgetting_unnames_parents`. All other
+    defaults hold for the configuration, too.
     """
 
     policy: Policy
@@ -125,6 +126,14 @@ class EngineSettings:
     """Whether only names of roles can be names of virtual leaves, which end in `/.`. If false, a
     snapshot or a restart takes a user such as `x/.` for the leaf of `x`, so the user loses its
     commitments. Event logs without this setting mean false."""
+    leaf_keeps_use: bool = False
+    """Whether the frameworks of a role itself keep their mean use over a snapshot in which only its
+    sub-roles have frameworks. If false, they count as new once they come back. Event logs without
+    this setting mean false."""
+    forgetting_unnames_parents: bool = False
+    """Whether roles above a role that an operator forgets count by their use again, unless another
+    weight names them. If false, they count with their full weight until a snapshot if the operator
+    had set the weight of the forgotten role. Event logs without this setting mean false."""
     kinds_as_in_mesos: bool = False
     """Whether the log was recorded with one kind for all resources that Mesos adds up, whatever the
     form of their labels. The engine ignores this setting, and always has one kind for them, because
@@ -155,4 +164,6 @@ class EngineSettings:
             leaf_keeps_commitments=self.leaf_keeps_commitments,
             keeps_weighted_users=self.keeps_weighted_users,
             leaves_only_in_trees=self.leaves_only_in_trees,
+            leaf_keeps_use=self.leaf_keeps_use,
+            forgetting_unnames_parents=self.forgetting_unnames_parents,
         )

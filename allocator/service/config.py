@@ -850,6 +850,8 @@ class Config(SharedConfig):
             departed_refuse_nothing=True,
             headroom_counts_volumes_once=True,
             leaves_only_in_trees=True,
+            leaf_keeps_use=True,
+            forgetting_unnames_parents=True,
             kinds_as_in_mesos=True,
             limits=self.limits.limits(),
             users=tuple(

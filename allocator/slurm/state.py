@@ -64,6 +64,8 @@ class StateSettings:
             leaf_keeps_commitments=True,
             keeps_accumulated_use=True,
             leaves_only_in_trees=True,
+            leaf_keeps_use=True,
+            forgetting_unnames_parents=True,
             scheduler="slurm",
             clients="jobs",
         )

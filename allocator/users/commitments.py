@@ -119,6 +119,11 @@ def is_significant(commitments: Mapping[str, float], rest: float = 0.0) -> bool:
     return max(commitments.values(), default=rest) >= NEGLIGIBLE_COMMITMENT
 
 
+def is_used(remembered: RememberedUser) -> bool:
+    """Return whether a user's mean use of a resource is so large that the user must be known."""
+    return max(remembered.mean_use.values(), default=0.0) >= NEGLIGIBLE_COMMITMENT
+
+
 def commitments_after(
     remembered: RememberedUser, overuse: Mapping[str, float], elapsed: float, tau: float | None
 ) -> tuple[dict[str, float], float]:

@@ -68,6 +68,13 @@ class UserSettings:
     leaves_only_in_trees: bool = False
     """Whether commitments that are stored for a name such as `x/.` belong to a virtual leaf only if
     `tree` is set. If false, a user with such a name loses its commitments at a restart."""
+    leaf_keeps_use: bool = False
+    """Whether a virtual leaf keeps its mean use in the next tree even if its user has sub-users but
+    no clients there. If false, the leaf of clients that come back later begins without use."""
+    forgetting_unnames_parents: bool = False
+    """Whether users above a forgotten user count as named only if another weight names them. If
+    false, they count as named after an operator has forgotten a sub-user with an operator's
+    weight."""
     scheduler: By = "master"
     """Source of the weights that the scheduler sends."""
     clients: str = "frameworks"

@@ -22,6 +22,7 @@ from allocator.users.commitments import (
     MemoryExport,
     commitments_after,
     is_significant,
+    is_used,
 )
 from allocator.users.memory import (
     AccumulatedUse,
@@ -610,6 +611,13 @@ class UserTree(Generic[Client]):
                     self._sub_pool(user)
                     self.begin_leaf(user)
                     self._without_sub_users[name] = None
+            if (
+                self._settings.leaf_keeps_use
+                and user is not None
+                and user.sub_pool is not None
+                and is_used(current)
+            ):
+                self.begin_leaf(user)
             if user is not None and user.sub_pool is not None and leaf in user.sub_pool:
                 user.sub_pool.set_commitment(leaf, current.commitments, others=current.others)
                 user.sub_pool.set_mean_use(leaf, current.mean_use)
@@ -618,10 +626,9 @@ class UserTree(Generic[Client]):
 
     def _must_know(self, remembered: RememberedUser) -> bool:
         """Return whether a stored user matters although it has no clients."""
-        used = max(remembered.mean_use.values(), default=0.0) >= NEGLIGIBLE_COMMITMENT
         significant = is_significant(remembered.commitments, remembered.others)
         kept = self._keeps_accumulated_use
-        return used or significant or kept or self._is_ordered(remembered)
+        return is_used(remembered) or significant or kept or self._is_ordered(remembered)
 
     @property
     def look_is_due(self) -> bool:
@@ -926,9 +933,12 @@ class UserTree(Generic[Client]):
         assert parent is not None
         if user.sub_pool is not None:
             self._end_pool(user)
+        named = self._weights.is_explicit(user.name)
+        if self._settings.forgetting_unnames_parents:
+            named = user.siblings.accounts()[user.name].named
         user.siblings.remove(user.name)
         del parent.children[user.name]
-        if self._weights.is_explicit(user.name) and parent is not self._root:
+        if named and parent is not self._root:
             self._update_named([parent])
         if parent is not self._root and not parent.children:
             if self._settings.leaf_keeps_commitments:

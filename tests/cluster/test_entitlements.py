@@ -681,6 +681,49 @@ def test_a_role_with_a_weight_of_the_master_is_known_until_the_weight_is_one() -
     assert master.engine.standing("b") is None
 
 
+@pytest.mark.parametrize("unnames", [True, False], ids=["present rule", "former event logs"])
+def test_forgetting_a_role_with_a_weight_of_an_operator_leaves_no_role_above_it_named(
+    *, unnames: bool
+) -> None:
+    master = holding("cpus:1000", {"a": 500, "b/x/y": 0}, forgetting_unnames_parents=unnames)
+    order = operator.SetWeight(user="b/x/y", weight=3.0)
+    master.engine.order(operator.Order(set_weight=order))
+    master.tick(LOOK)
+    master.tick(LOOK)
+    assert entitled(master, "a") == 0.5
+    master.send(contract.RemoveFramework(framework_id="f-b/x/y"))
+    forget = operator.ForgetUsers(users=["b/x/y"])
+    master.engine.order(operator.Order(forget_users=forget))
+    master.tick(LOOK)
+    master.tick(LOOK)
+    assert entitled(master, "a") == (1.0 if unnames else 0.5)
+
+
+@pytest.mark.parametrize("keeps", [True, False], ids=["present rule", "former event logs"])
+def test_the_mean_use_of_a_roles_own_frameworks_outlives_a_snapshot_without_them(
+    *, keeps: bool
+) -> None:
+    master = holding("cpus:1000", {"r": 400, "r/x": 400}, leaf_keeps_use=keeps)
+    for _ in range(100):
+        master.tick(60.0)
+    before = master.engine.standing("r/x")
+    assert before is not None
+    info = framework_info("f-r/x", "r/x")
+    master.restore(
+        contract.Snapshot(
+            sequence=master.sequence,
+            time_ns=master.now_ns,
+            agents=[running("s1", "cpus:1000", {"f-r/x": resources("cpus:400", "r/x")})],
+            frameworks=[contract.AddFramework(framework_id="f-r/x", info=info)],
+        )
+    )
+    after = master.engine.standing("r/x")
+    assert after is not None
+    unchanged = after.entitlement == pytest.approx(before.entitlement, rel=0.1)
+    assert unchanged is keeps
+    assert (master.engine.standing("r/.") is not None) is keeps
+
+
 def test_roles_with_weights_that_no_framework_can_have_or_beyond_the_limit_are_unknown() -> None:
     limits = Limits(idle_users=3, role_depth=2)
     master = holding("cpus:1000", {"a": 1000}, keeps_weighted_users=True, limits=limits)

@@ -141,6 +141,8 @@ def test_every_setting_is_decoded_as_encoded() -> None:
         departed_refuse_nothing=True,
         headroom_counts_volumes_once=True,
         leaves_only_in_trees=True,
+        leaf_keeps_use=True,
+        forgetting_unnames_parents=True,
         kinds_as_in_mesos=True,
         limits=Limits(filters=3),
         forget_after=60.0,
