@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from sqlalchemy import ColumnElement, Connection, Table, and_, func, literal, select, true
 
-from allocator.service.accounting import DAY, OTHERS, TooMuch
+from allocator.service.accounting import DAY, HOUR, OTHERS, TooMuch
 from allocator.service.accounting.schema import (
     SUMS,
     activity,
@@ -222,7 +222,8 @@ def _in_interval(table: Table, since: float, until: float) -> ColumnElement[bool
         since: Start of the interval, in seconds since the epoch.
         until: End of the interval; rows that begin at this time are not included.
     """
-    return and_(table.c.start >= since, table.c.start < until)
+    by_index = table.c.seconds.in_((HOUR, DAY))  # the index begins with the seconds
+    return and_(by_index, table.c.start >= since, table.c.start < until)
 
 
 def _sums(

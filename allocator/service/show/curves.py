@@ -35,6 +35,14 @@ A chart has about as many pixels.
 """
 MOST_QUERIES = 8
 """Maximum number of queries of accounted hours whose results are kept."""
+_PART = 25 * HOUR
+"""Seconds that one query covers. A longer time takes several queries, between which the accounting
+thread writes usage, and answers operators. A chart of a day takes one."""
+_REST = 4.0
+"""Pause after a query, as a multiple of its duration. All charts together thus keep the database
+busy for at most a fifth of the time."""
+_PATIENCE = 10.0
+"""Seconds that a chart waits for other charts' queries. It then comes without accounted hours."""
 _RETRY = 60.0
 """Seconds of the scheduler's clock until a failed query is repeated."""
 
@@ -124,7 +132,13 @@ class Curves:
         self._queries: dict[tuple[object, ...], _Query] = {}
         """Results of the latest queries, the earliest first: (users, hours, revision) → query."""
         self._reading = asyncio.Lock()
-        """Lock for one reader at a time. Charts then delay neither operators nor masters."""
+        """Held by the reader that queries the source of hourly values."""
+        self._running: asyncio.Task[Sequence[Hour] | None] | None = None
+        """The latest query. It continues if its reader has disconnected."""
+        self._rest_until = 0.0
+        """End of the pause after the latest query, in seconds by the loop's clock."""
+        self._encoding = asyncio.Lock()
+        """Lock for one answer at a time. Charts then delay neither operators nor masters."""
 
     async def read(self, users: Sequence[str], seconds: float) -> str:
         """Return shares and commitments of users over time as JSON, for the page's charts.
@@ -141,16 +155,16 @@ class Curves:
         since = max(until - seconds, 0.0)
         samples = [sample for sample in self._history.samples if sample.time >= since]
         past: list[Sample] | None = []
-        async with self._reading:
-            if self._chronicle is not None:
-                past = await self._accounted(self._chronicle, sorted(users), seconds, until)
+        if self._chronicle is not None:
+            past = await self._accounted(self._chronicle, sorted(users), seconds, until)
+        async with self._encoding:
             work = self._merge(users, (since, until), samples, past)
             return await asyncio.to_thread(run_in_thread, work)
 
     async def _accounted(
         self, chronicle: UsageHistory, users: Sequence[str], seconds: float, until: float
     ) -> list[Sample] | None:
-        """Return samples from accounted hours; None if the source does not answer.
+        """Return samples from accounted hours; None if the source does not answer in time.
 
         Args:
             chronicle: Source of the hours.
@@ -158,24 +172,77 @@ class Curves:
             seconds: Length of the interval, in seconds.
             until: End of the interval, in seconds since the epoch.
         """
-        number = math.ceil(
-            seconds / HOUR
-        )  # so requests with slightly different times share a query
+        # So requests with slightly different times share a query.
+        number = math.ceil(seconds / HOUR)
         key = (*users, number, chronicle.revision)
+        query = self._known(key, until)
+        if query is None:
+            try:
+                await asyncio.wait_for(self._reading.acquire(), _PATIENCE)
+            except TimeoutError:
+                return None
+            try:
+                query = self._known(key, until)
+                if query is None:
+                    query = await self._query(chronicle, users, number, until)
+                    self._queries[key] = query
+                    for earliest in [*self._queries][:-MOST_QUERIES]:
+                        del self._queries[earliest]
+            finally:
+                self._reading.release()
+        return query.samples
+
+    def _known(self, key: tuple[object, ...], until: float) -> _Query | None:
+        """Return the result of an earlier query that is still valid; None if there is none.
+
+        Args:
+            key: Users, hours and revision of the query.
+            until: End of the interval, in seconds since the epoch.
+        """
         query = self._queries.pop(key, None)
         if query is None or not until < query.expires <= until + HOUR:
-            start = (until // HOUR - number) * HOUR
-            hours = await chronicle.hours(users, start, until)
-            if hours is None:
-                query = _Query(None, until + _RETRY)
-            else:
-                width = HOUR * max(math.ceil(number / MOST_POINTS), 1)
-                samples = await asyncio.to_thread(run_in_thread, _from_hours(hours, width))
-                query = _Query(samples, until // HOUR * HOUR + HOUR)
-        self._queries[key] = query
-        for earliest in [*self._queries][:-MOST_QUERIES]:
-            del self._queries[earliest]
-        return query.samples
+            return None
+        self._queries[key] = query  # the latest
+        return query
+
+    async def _query(
+        self, chronicle: UsageHistory, users: Sequence[str], number: int, until: float
+    ) -> _Query:
+        """Query accounted hours part by part, with a pause after each part.
+
+        Args:
+            chronicle: Source of the hours.
+            users: Names of the users, sorted.
+            number: Number of whole hours.
+            until: End of the interval, in seconds since the epoch.
+        """
+        hours: list[Hour] = []
+        start = (until // HOUR - number) * HOUR
+        while start < until:
+            if self._running is not None and not self._running.done():
+                await asyncio.wait([self._running])
+            await asyncio.sleep(self._rest_until - asyncio.get_running_loop().time())
+            end = min(start + _PART, until)
+            self._running = asyncio.create_task(self._read_part(chronicle, users, start, end))
+            part = await asyncio.shield(self._running)
+            if part is None:
+                return _Query(None, until + _RETRY)
+            hours += part
+            start = end
+        width = HOUR * max(math.ceil(number / MOST_POINTS), 1)
+        samples = await asyncio.to_thread(run_in_thread, _from_hours(hours, width))
+        return _Query(samples, until // HOUR * HOUR + HOUR)
+
+    async def _read_part(
+        self, chronicle: UsageHistory, users: Sequence[str], start: float, end: float
+    ) -> "Sequence[Hour] | None":
+        """Query a part of the accounted hours; the next query then waits for a pause."""
+        now = asyncio.get_running_loop().time
+        started = now()
+        try:
+            return await chronicle.hours(users, start, end)
+        finally:
+            self._rest_until = now() + _REST * (now() - started)
 
     def _merge(
         self,

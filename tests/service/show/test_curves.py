@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+from typing_extensions import override
 
 from allocator.cluster.engine import Engine
 from allocator.cluster.settings import EngineSettings
@@ -35,11 +36,27 @@ class Chronicle:
         self._hours = hours
         self.revision = 0
         self.queries = 0
+        self.longest = 0.0
+        """The longest interval of a query, in seconds."""
+        self.users: list[str] = []
+        """The first user of each query."""
+        self.running = 0
+        self.most_running = 0
+        """Maximum number of queries at one time."""
+        self.answers = asyncio.Event()
+        """Queries are answered once it is set."""
+        self.answers.set()
 
     async def hours(
         self, users: Collection[str], since: float, until: float
     ) -> Sequence[Hour] | None:
         self.queries += 1
+        self.longest = max(self.longest, until - since)
+        self.users += list(users)[:1]
+        self.running += 1
+        self.most_running = max(self.most_running, self.running)
+        await self.answers.wait()
+        self.running -= 1
         if self._hours is None:
             return None
         return [h for h in self._hours if h.user in users and since <= h.start < until]
@@ -142,6 +159,93 @@ def test_readers_of_the_same_charts_share_one_query_an_hour() -> None:
         engine.apply(contract.Events(events=[tick]))
         await crowd("a", "b")
         assert chronicle.queries == 3
+
+    asyncio.run(readers())
+
+
+def test_a_long_chart_takes_short_queries_between_which_others_use_the_database() -> None:
+    engine, past = watched(60)
+    chronicle = Chronicle([])
+    read(Curves(engine, past, chronicle), ["a"], 1e9)
+    assert chronicle.longest <= 25 * HOUR
+    assert chronicle.queries == pytest.approx(31, abs=1)
+
+
+def test_different_charts_together_use_the_database_for_a_fifth_of_the_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    engine, past = watched(60)
+    elapsed, sleep = 0.0, asyncio.sleep
+
+    async def pass_time(seconds: float) -> None:
+        nonlocal elapsed
+        elapsed += max(seconds, 0.0)
+        await sleep(0)
+
+    class Slow(Chronicle):
+        @override
+        async def hours(
+            self, users: Collection[str], since: float, until: float
+        ) -> Sequence[Hour] | None:
+            await pass_time(1.0)
+            return await super().hours(users, since, until)
+
+    chronicle = Slow([])
+    source = Curves(engine, past, chronicle)
+
+    async def readers() -> None:
+        loop = asyncio.get_running_loop()
+        monkeypatch.setattr(loop, "time", lambda: elapsed)
+        monkeypatch.setattr(asyncio, "sleep", pass_time)
+        for number in range(5):
+            await source.read([f"u{number}"], 10 * 86400)
+
+    asyncio.run(readers())
+    assert chronicle.queries >= 5 * 9
+    assert elapsed >= 5 * (chronicle.queries - 1)
+
+
+def test_readers_that_disconnect_leave_at_most_one_query_behind() -> None:
+    engine, past = watched(60)
+    chronicle = Chronicle([])
+    source = Curves(engine, past, chronicle)
+
+    async def readers() -> None:
+        chronicle.answers.clear()
+        for number in range(10):
+            reading = asyncio.create_task(source.read([f"u{number}"], 86400))
+            for _ in range(5):
+                await asyncio.sleep(0)
+            reading.cancel()
+            await asyncio.wait([reading])
+        assert chronicle.queries == 1
+        chronicle.answers.set()
+        assert json.loads(await source.read(["a"], 86400))["chronicle"] is True
+        assert chronicle.most_running == 1
+
+    asyncio.run(readers())
+
+
+def test_a_chart_comes_without_hours_if_the_queries_of_others_take_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    engine, past = watched(60)
+    chronicle = Chronicle([])
+    source = Curves(engine, past, chronicle)
+    monkeypatch.setattr(curves, "_PATIENCE", 0.01)
+
+    async def readers() -> None:
+        await source.read(["known"], 86400)
+        chronicle.answers.clear()
+        slow = asyncio.create_task(source.read(["slow"], 86400))
+        await asyncio.sleep(0)
+        assert json.loads(await source.read(["late"], 86400))["chronicle"] is False
+        known = json.loads(await source.read(["known"], 86400))
+        assert known["chronicle"] is True, "a query whose result is known does not wait"
+        chronicle.answers.set()
+        assert json.loads(await slow)["chronicle"] is True
+        assert json.loads(await source.read(["late"], 86400))["chronicle"] is True
+        assert chronicle.users == ["known", "slow", "late"]
 
     asyncio.run(readers())
 

@@ -343,7 +343,7 @@ class Users {
     for (const lines of Object.values(this.past.users)) for (const line of lines) for (const value of line) if (value > top) top = value;
     this.top = this.top >= top ? this.top : SCALES.find((each) => each >= top) ?? top;
     const { chronicle, first, since, until, seen_since: seen } = this.past;
-    const source = chronicle === false ? " The accounting database does not answer."
+    const source = chronicle === false ? " The accounting database has not answered in time."
       : first > since + 60 ? " The service has no earlier data." : "";
     const hours = Math.max(Math.ceil((until - since) / 3600 / PIXELS), 1); // hours of each mean
     const means = chronicle && first < (seen ?? until) ? " Until " + this.named(seen ?? until) + ", the values are means of " + duration(3600 * hours) + " from the accounts." : "";
