@@ -120,7 +120,7 @@ def is_significant(commitments: Mapping[str, float], rest: float = 0.0) -> bool:
 
 
 def is_used(remembered: RememberedUser) -> bool:
-    """Return whether a user's mean use of a resource is so large that the user must be known."""
+    """Return whether a user's mean use of a resource is at least `NEGLIGIBLE_COMMITMENT`."""
     return max(remembered.mean_use.values(), default=0.0) >= NEGLIGIBLE_COMMITMENT
 
 

@@ -66,15 +66,14 @@ class UserSettings:
     They are at most `idle_users`; other weights of the scheduler make no user named. If false, each
     weight of the scheduler makes its user named, but only while the user is known otherwise."""
     leaves_only_in_trees: bool = False
-    """Whether commitments that are stored for a name such as `x/.` belong to a virtual leaf only if
-    `tree` is set. If false, a user with such a name loses its commitments at a restart."""
+    """Whether stored commitments of the name `x/.` belong to a virtual leaf only if `tree` is set.
+    If false, a user with this name loses its commitments at a restart."""
     leaf_keeps_use: bool = False
     """Whether a virtual leaf keeps its mean use in the next tree even if its user has sub-users but
-    no clients there. If false, the leaf of clients that come back later begins without use."""
+    no clients there. If false, the leaf begins without use once the user has clients again."""
     forgetting_unnames_parents: bool = False
-    """Whether users above a forgotten user count as named only if another weight names them. If
-    false, they count as named after an operator has forgotten a sub-user with an operator's
-    weight."""
+    """Whether the weight of a user names no users above once an operator has forgotten the user. If
+    false, these users stay named until the next tree."""
     scheduler: By = "master"
     """Source of the weights that the scheduler sends."""
     clients: str = "frameworks"

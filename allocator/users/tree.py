@@ -579,7 +579,7 @@ class UserTree(Generic[Client]):
         self._restore_use(accumulated)
 
     def _names_leaf(self, name: str) -> bool:
-        """Return whether a stored name can be that of a virtual leaf."""
+        """Return whether a stored name can be the name of a virtual leaf."""
         has_leaves = self._settings.tree or not self._settings.leaves_only_in_trees
         return has_leaves and name.endswith("/.")
 
