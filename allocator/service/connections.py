@@ -4,34 +4,40 @@ gRPC limits the number of connections of a port, and rejects new connections at 
 Python cannot close a single connection. A regular scan of this process's sockets therefore finds
 the connections on which no call has been permitted, and closes those that flood the service with
 data or refused calls. If one host, or all hosts together, have too many connections without any
-call, the scan closes the oldest. Among the newest of these
-connections, it first closes those on which the peer has sent nothing. A few connections with few
-refused calls stay open.
+call, the scan closes the oldest. Among the newest of these connections, it first closes those on
+which the peer has sent nothing. A few connections with few refused calls stay open.
+
+Unix sockets are not scanned: only root and the user that runs the service can open them.
 """
 
 import asyncio
-import os
-import socket
-import stat
-import sys
 import threading
 import time
 from collections import defaultdict
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, closing, contextmanager, suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from urllib.parse import unquote
 
+import structlog
+
+from allocator.service import own_sockets
 from allocator.service.addresses import host_of
 from allocator.service.loop import gc_tuning
 from allocator.service.loop.cooperative import Work
+from allocator.service.own_sockets import Traffic
 
 _SCAN_EVERY = 0.02
-"""Minimum seconds between two scans. In this time, gRPC parses about 100 kB of headers, which take
-2 MB of memory."""
+"""Minimum seconds between two scans."""
+_HASTY_SCAN_EVERY = 0.002
+"""The same while peers without a permitted call send much (`LARGE` bytes between two scans). In
+0.02 s, gRPC would parse 100 kB of headers, which take up to 4 MB of memory."""
 _SCAN_REST = 4.0
-"""Pause after a scan as a multiple of its duration, up to `_LONGEST_REST`."""
+"""Pause after a scan as a multiple of its CPU time, up to `_LONGEST_REST`. On a busy machine, a
+scan that waits for a processor so costs no further pause."""
 _LONGEST_REST = 0.1
+_LOG_EVERY = 60.0
+"""Minimum seconds between two log lines about scans that failed."""
 _PAUSE = 0.0001
 """Seconds that a scan leaves to other threads after each step. Slower scans would leave thousands
 of new connections a second open."""
@@ -48,40 +54,53 @@ not limit the number of calls that a peer sends one after another."""
 MOST_RECEIVED = 2**17
 """Bytes received on a connection without a permitted call at which a scan closes it.
 
-gRPC keeps headers of five bytes with 18 times their size, also beyond the limit of headers, until
-the connection ends. It then passes the call to Python, which takes 1 µs of the event loop for each
-header. A handshake with a usual certificate takes 4 kB, and a call that is not read 64 KiB.
+gRPC's limit of headers applies only once the peer has acknowledged gRPC's settings. Before, gRPC
+keeps headers of five bytes with 18 times their size until the connection ends. It then passes the
+call to Python, which takes 1 µs of the event loop and another 25 times the size. A handshake with a
+usual certificate takes 4 kB, and a call that is not read 64 KiB.
 """
 LARGE = 2**14
-"""Bytes received on a connection without any call from which the connection counts as large.
+"""Bytes received on a connection without a permitted call from which the connection counts as
+large.
 
 A peer with a usual certificate sends about 4 kB before its first call. gRPC keeps 20 times the
 bytes of a certificate with thousands of names, as long as the connection is open.
 """
-ALL_LARGE = 32
-"""Maximum number of large connections that a scan leaves open, the newest."""
+ALL_RECEIVED = 2**18
+"""Maximum number of bytes received on all large connections together that a scan leaves open, the
+newest."""
 HOST_ASKING = 1024
 """Maximum number of connections of one host on which peers have only asked or ordered, not
 connected as masters. A scan closes the oldest above it. A port has room for eight times as many."""
-_STEP = 32
-"""Descriptors examined in one cooperative step."""
-_DESCRIPTORS = "/proc/self/fd"
-_TCP_INFO = 11
-_BYTES_RECEIVED = slice(128, 136)
-"""Position of `tcpi_bytes_received` in the kernel's `struct tcp_info`."""
+_STEP = 128
+"""Descriptors examined in one cooperative step, which takes about 0.5 ms."""
+
+_NO_TRAFFIC = Traffic(0, 0)
+
+_log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Connection:
     """A peer's open TCP connection to one of this process's gRPC ports."""
 
-    inode: int
+    cookie: bytes
     """The kernel's number of the socket."""
     number: int
     """Serial number, by which older connections sort first."""
     descriptor: int
-    port: int
     peer: str
+    traffic: Traffic = _NO_TRAFFIC
+    """Bytes until the latest scan."""
+    grown: int = 0
+    """Bytes that the peer sent between the latest two scans."""
+    slowed: bool = True
+    """Whether the kernel's receive buffer has a small fixed size."""
+
+    @property
+    def received(self) -> int:
+        """Number of bytes that the peer had sent at the latest scan."""
+        return self.traffic.received
 
 
 @dataclass
@@ -106,11 +125,15 @@ class Connections:
         """Numbers of the gRPC servers' TCP ports, entered once the servers listen."""
         self.closed = 0
         """Number of connections closed so far."""
-        self._sockets: dict[int, _Connection | None] = {}
+        self._sockets: dict[bytes, _Connection | None] = {}
         """The kernel's number of a socket → connection; None for other sockets."""
         self._calls: dict[str, _Calls] = {}
         """Peer → calls."""
         self._found = self._scans = 0
+        self._hasty = False
+        """Whether peers without a permitted call sent much between the latest two scans."""
+        self._log_next = 0.0
+        """Monotonic time of the next log line about a scan that failed."""
         self._noting = threading.Lock()
         """Lock on `_calls`, which the event loop changes while another thread scans."""
 
@@ -152,13 +175,26 @@ class Connections:
         """Scan again and again until an event is set; the loop returns free memory."""
         rest = _SCAN_EVERY
         while not stop.wait(rest):
-            started = time.perf_counter()
-            for _ in self.scan():
-                time.sleep(_PAUSE)
-            # A connection with a large certificate takes up to 1.7 MB.
-            loop.call_soon_threadsafe(gc_tuning.trim_if_grown)
-            duration = time.perf_counter() - started
-            rest = max(_SCAN_EVERY, min(_SCAN_REST * duration, _LONGEST_REST))
+            started = time.thread_time()
+            rest = _LONGEST_REST
+            try:
+                for _ in self.scan():
+                    time.sleep(_PAUSE)
+                # A connection with a large certificate takes up to 1.7 MB.
+                loop.call_soon_threadsafe(gc_tuning.trim_if_grown)
+            except Exception:  # noqa: BLE001 - without scans, floods would keep masters out
+                self._log_failure()
+            else:
+                duration = time.thread_time() - started
+                rest = _HASTY_SCAN_EVERY if self._hasty else _SCAN_EVERY
+                rest = max(rest, min(_SCAN_REST * duration, _LONGEST_REST))
+
+    def _log_failure(self) -> None:
+        """Log the error of a scan, at most once per `_LOG_EVERY`."""
+        now = time.monotonic()
+        if now >= self._log_next:
+            self._log_next = now + _LOG_EVERY
+            _log.exception("connections could not be scanned; the next scan follows")
 
     def scan(self) -> Work[None]:
         """Find all connections, and close those that `_useless` returns, in cooperative steps."""
@@ -166,9 +202,8 @@ class Connections:
         yield from self._find()
         present = [connection for connection in self._sockets.values() if connection is not None]
         self._forget_gone({connection.peer for connection in present})
-        yield
         useless = yield from self._useless(present)
-        for step, connection in enumerate(useless):
+        for step, connection in enumerate(useless, start=1):
             if not step % _STEP:
                 yield
             self._close(connection)
@@ -196,35 +231,40 @@ class Connections:
             present: All open connections on the gRPC ports.
         """
         useless = []
+        grown = 0
         refused, large = [], []
         asking, unproved = defaultdict(list), defaultdict(list)
-        for step, connection in enumerate(present):
+        for step, connection in enumerate(present, start=1):
             if not step % _STEP:
                 yield
             calls = self._calls.get(connection.peer)
             if calls is not None and calls.refused - calls.permitted >= MOST_REFUSED:
                 useless.append(connection)
-            elif calls is not None and calls.is_master:
                 continue
-            elif calls is not None and calls.permitted:
+            if calls is not None and calls.is_master:
+                self._speed_up(connection)
+                continue
+            if calls is not None and calls.permitted:
                 asking[host_of(connection.peer)].append((connection.number, connection))
-            elif (received := _received(connection)) >= MOST_RECEIVED:
+                continue
+            grown += connection.grown
+            if connection.received >= MOST_RECEIVED:
                 useless.append(connection)
+            elif connection.received >= LARGE:
+                large.append(connection)
             elif calls is not None:
                 refused.append((calls.refused, connection.number, connection))
-            elif received >= LARGE:
-                large.append((connection.number, connection))
             else:
                 unproved[host_of(connection.peer)].append(connection)
+        self._hasty = grown >= LARGE
+        useless += _beyond(ALL_RECEIVED, large)
         refused.sort(key=lambda entry: entry[:2])
         useless.extend(connection for _, _, connection in refused[ALL_REFUSED:])
-        useless.extend(connection for _, connection in sorted(large)[:-ALL_LARGE])
         for proved in asking.values():
             useless.extend(connection for _, connection in sorted(proved)[:-HOST_ASKING])
-        yield
-        return useless + (yield from self._surplus(unproved))
+        return useless + self._surplus(unproved)
 
-    def _surplus(self, unproved: dict[str, list[_Connection]]) -> Work[list[_Connection]]:
+    def _surplus(self, unproved: dict[str, list[_Connection]]) -> list[_Connection]:
         """Choose the connections to close among those without any call.
 
         Args:
@@ -236,120 +276,84 @@ class Connections:
         surplus = []
         for host in unproved.values():
             if len(host) > limit:
-                surplus.extend((yield from self._oldest(host, len(host) - limit)))
+                surplus += _oldest(host, limit)
         return surplus
 
     def _find(self) -> Work[None]:
         """Update `_sockets` with all sockets that this process has open, in cooperative steps."""
-        sockets: dict[int, _Connection | None] = {}
-        for step, name in enumerate(_descriptors()):
+        sockets: dict[bytes, _Connection | None] = {}
+        for step, descriptor in enumerate(own_sockets.open_descriptors(), start=1):
             if not step % _STEP:
                 yield
-            descriptor = int(name)
-            try:
-                status = os.fstat(descriptor)
-                if not stat.S_ISSOCK(status.st_mode):
-                    continue
-                if status.st_ino in self._sockets:
-                    sockets[status.st_ino] = self._sockets[status.st_ino]
+            with suppress(OSError):  # no socket, or closed meanwhile
+                cookie = own_sockets.read_cookie(descriptor)
+                if cookie in self._sockets:
+                    connection = self._sockets[cookie]
                 else:
-                    sockets[status.st_ino] = self._examine(status.st_ino, descriptor)
-            except OSError:  # closed meanwhile
-                continue
+                    connection = self._examine(cookie, descriptor)
+                sockets[cookie] = connection
+                if connection is not None:
+                    traffic = own_sockets.read_traffic(descriptor)
+                    connection.grown = traffic.received - connection.received
+                    connection.traffic = traffic
         self._sockets = sockets
 
-    def _examine(self, inode: int, descriptor: int) -> _Connection | None:
+    def _examine(self, cookie: bytes, descriptor: int) -> _Connection | None:
         """Return the TCP connection of a newly found socket; None if it is not on a gRPC port.
 
         Args:
-            inode: The kernel's number of the socket.
+            cookie: The kernel's number of the socket.
             descriptor: This process's descriptor of the socket.
         """
-        with _opened(descriptor) as opened:
-            ends = _ends(opened)
+        ends = own_sockets.read_ends(descriptor)
         if ends is None or ends[0] not in self.ports:
             return None
         self._found += 1
-        return _Connection(inode, self._found, descriptor, *ends)
+        with suppress(OSError):  # an older kernel
+            own_sockets.fix_receive_buffer(descriptor, fixed=True)
+        return _Connection(cookie, self._found, descriptor, ends[1])
 
-    def _oldest(self, connections: list[_Connection], number: int) -> Work[list[_Connection]]:
-        """Choose which connections of one host to close: mainly the oldest, and silent ones first.
-
-        A connection is silent if the peer has sent no byte. To limit the cost, only the newest
-        connections are checked for silence, twice as many as will stay open. All older connections
-        are closed.
-
-        Args:
-            connections: All connections of the host without any call.
-            number: How many of them to close.
-        """
-        connections = sorted(connections, key=lambda connection: connection.number)
-        kept = len(connections) - number
-        oldest, connections = connections[: -2 * kept], connections[-2 * kept :]
-        keys = []
-        for step, connection in enumerate(connections):
-            if not step % _STEP:
-                yield
-            keys.append((_received(connection) > 0, connection.number, connection))
-        ordered = [connection for _, _, connection in sorted(keys, key=lambda key: key[:2])]
-        return oldest + ordered[: number - len(oldest)]
+    def _speed_up(self, connection: _Connection) -> None:
+        """Let the kernel adapt the receive buffer of a master's connection to its traffic."""
+        if connection.slowed:
+            connection.slowed = False
+            with suppress(OSError):  # closed meanwhile, or an older kernel
+                own_sockets.fix_receive_buffer(connection.descriptor, fixed=False)
 
     def _close(self, connection: _Connection) -> None:
         """Shut down a connection, unless its file descriptor now belongs to another socket."""
-        with suppress(OSError), _opened(connection.descriptor) as opened:
-            if _ends(opened) == (connection.port, connection.peer):
-                opened.shutdown(socket.SHUT_RDWR)
-                self._sockets[connection.inode] = None
-                self.closed += 1
+        if own_sockets.shut_down(connection.descriptor, connection.cookie):
+            self._sockets[connection.cookie] = None
+            self.closed += 1
 
 
-def _received(connection: _Connection) -> int:
-    """Return the number of bytes that the peer has sent; 0 if the connection is closed."""
-    with suppress(OSError), _opened(connection.descriptor) as opened:
-        information = opened.getsockopt(socket.IPPROTO_TCP, _TCP_INFO, 256)
-        return int.from_bytes(information[_BYTES_RECEIVED], sys.byteorder)
-    return 0
+def _beyond(limit: int, connections: list[_Connection]) -> list[_Connection]:
+    """Choose the oldest connections, without which the others have received at most `limit` bytes.
 
-
-def _descriptors() -> list[str]:
-    """Return the numbers of this process's open file descriptors; empty without /proc."""
-    try:
-        return os.listdir(_DESCRIPTORS)  # noqa: PTH208 - a hot path
-    except OSError:
-        return []
-
-
-@contextmanager
-def _opened(descriptor: int) -> Iterator[socket.socket]:
-    """Duplicate a socket's descriptor for the block, and yield the duplicate as a socket object.
-
-    The duplicate keeps the socket open. Otherwise gRPC could close the socket during the block, and
-    its number could be given to another socket.
-
-    Raises:
-        OSError: the descriptor has been closed, or is no socket.
+    Args:
+        limit: Maximum number of bytes.
+        connections: Connections in any order.
     """
-    second = os.dup(descriptor)
-    try:  # The family is that of the longest addresses; a search takes three calls of the system.
-        opened = socket.socket(socket.AF_INET6, socket.SOCK_STREAM, 0, fileno=second)
-    except OSError:
-        os.close(second)
-        raise
-    with closing(opened):
-        yield opened
+    total = 0
+    beyond = []
+    for connection in sorted(connections, key=lambda connection: -connection.number):
+        total += connection.received
+        if total > limit:
+            beyond.append(connection)
+    return beyond
 
 
-def _ends(opened: socket.socket) -> tuple[int, str] | None:
-    """Return a TCP connection's port on this machine, and its peer's address as gRPC writes it.
+def _oldest(connections: list[_Connection], kept: int) -> list[_Connection]:
+    """Choose which connections of one host to close: mainly the oldest, and silent ones first.
 
-    The result is None for other sockets.
+    A connection is silent if the peer has sent no byte. The newest connections, twice as many as
+    will stay open, are checked for silence. All older connections are closed.
+
+    Args:
+        connections: All connections of the host without any call.
+        kept: How many of them stay open.
     """
-    try:
-        own, peer = opened.getsockname(), opened.getpeername()
-    except OSError:  # it listens, or the peer is gone
-        return None
-    if not isinstance(own, tuple) or len(own) < 2 or not isinstance(own[0], str):
-        return None  # not a socket of the internet
-    host, port = peer[:2]
-    host = host.removeprefix("::ffff:") if "." in host else host
-    return own[1], f"ipv6:[{host}]:{port}" if ":" in host else f"ipv4:{host}:{port}"
+    ordered = sorted(connections, key=lambda connection: connection.number)
+    oldest, newest = ordered[: -2 * kept], ordered[-2 * kept :]
+    newest.sort(key=lambda connection: connection.received > 0)
+    return oldest + newest[: len(newest) - kept]

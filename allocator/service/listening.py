@@ -13,6 +13,7 @@ import structlog
 
 from allocator.contract.admin_pb2_grpc import add_AdminServicer_to_server
 from allocator.files import reason
+from allocator.service import own_sockets
 from allocator.service.config import ConfigError, ListenSection, TlsSection, read_file
 from allocator.service.connections import Connections
 from allocator.service.masters.sessions import Sessions
@@ -59,11 +60,11 @@ LARGEST_HEADERS = 2048
 Clients of Longshare send about 600 bytes. gRPC reads headers before rights are checked, and keeps
 them with up to `PENDING` calls.
 """
-RECEIVE_BUFFER = 2**16
-"""Size of the kernel's receive buffer of a connection, in bytes.
+RECEIVE_BUFFER = 2**15
+"""Size of the kernel's receive buffer of a connection before a permitted call, in bytes.
 
-gRPC's flow control lets a peer send 64 KiB in a call, so masters need no larger buffer. The kernel
-would else keep 6 MB, which gRPC parses before a scan can close the connection.
+The kernel would else keep some megabytes, which gRPC still parses after a scan has shut the
+connection down. gRPC's own option `grpc.tcp_receive_buffer_size` works for clients only.
 """
 _NO_COMPRESSION = 1
 """gRPC's bit set of accepted compressions, with only "no compression" set.
@@ -163,7 +164,6 @@ async def _port(
             ("grpc.max_send_message_length", section.largest_message),
             ("grpc.max_metadata_size", LARGEST_HEADERS),
             ("grpc.absolute_max_metadata_size", LARGEST_HEADERS),
-            ("grpc.tcp_receive_buffer_size", RECEIVE_BUFFER),
             ("grpc.so_reuseport", 0),  # a second service on the same port must fail
             ("grpc.keepalive_time_ms", round(KEEPALIVE * 1000)),
             ("grpc.keepalive_timeout_ms", round(KEEPALIVE * 500)),
@@ -193,6 +193,8 @@ async def _port(
                 f"listen.{name}: cannot listen on {address}; check that this machine has the "
                 "address, and that no other program listens there"
             ) from error
+    if not address.startswith("unix:"):
+        own_sockets.shrink_receive_buffers(bound, RECEIVE_BUFFER)
     await server.start()
     _log.info("listening", port=name, address=address)
     try:

@@ -2,10 +2,16 @@
 
 import asyncio
 import socket
-from collections.abc import Iterator
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
+from typing import Any, NoReturn
+from unittest import mock
 
 import pytest
+from structlog.testing import capture_logs
 
 from allocator.service import connections as module
 from allocator.service.addresses import host_of
@@ -22,6 +28,7 @@ class Peers:
         self.connections = Connections()
         self.connections.ports.add(self._listening.getsockname()[1])
         self._peers: list[socket.socket] = []
+        self._named: dict[str, tuple[socket.socket, socket.socket]] = {}
 
     def connect(self, host: str = "127.0.0.1", data: bytes = b"") -> str:
         """Connect from a host; return the peer in gRPC's notation."""
@@ -29,11 +36,20 @@ class Peers:
         peer = self._stack.enter_context(
             socket.create_connection(address, source_address=(host, 0))
         )
-        self._stack.enter_context(self._listening.accept()[0])
-        peer.sendall(data)
+        accepted = self._stack.enter_context(self._listening.accept()[0])
         self._peers.append(peer)
         own, port = peer.getsockname()
-        return f"ipv4:{own}:{port}"
+        name = f"ipv4:{own}:{port}"
+        self._named[name] = peer, accepted
+        self.send(name, data)
+        return name
+
+    def send(self, name: str, data: bytes) -> None:
+        """Send data from a peer, and wait until it has arrived; the service reads it at once."""
+        peer, accepted = self._named[name]
+        peer.sendall(data)
+        while data:
+            data = data[len(accepted.recv(len(data))) :]
 
     def scan(self) -> list[int]:
         """Scan once; return the numbers of the peers whose connections are closed."""
@@ -128,17 +144,121 @@ def test_connections_that_send_much_without_a_permitted_call_are_closed(
     assert peers.scan() == [2, 3]
 
 
-def test_few_connections_with_large_certificates_and_without_calls_stay(
+def test_connections_without_a_permitted_call_send_a_limited_number_of_bytes_together(
     peers: Peers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "LARGE", 1000)
-    monkeypatch.setattr(module, "ALL_LARGE", 2)
+    monkeypatch.setattr(module, "ALL_RECEIVED", 2500)
     large = [peers.connect(data=b"x" * 1000) for _ in range(6)]
     for _ in range(4):
         peers.connect(data=b"x" * 999)
     peers.connections.note(large[0], True, False)
     peers.connections.note(large[1], False, False)
-    assert peers.scan() == [2, 3]
+    assert peers.scan() == [1, 2, 3]
+
+
+def test_a_scan_lets_no_other_thread_run_between_two_descriptors(peers: Peers) -> None:
+    """A busy event loop would otherwise delay a scan by 5 ms for each descriptor."""
+    for _ in range(module._STEP // 4):
+        peers.connect(data=b"x")
+    turns, stop = 0, threading.Event()
+
+    def compete() -> None:
+        nonlocal turns
+        while not stop.is_set():
+            turns += 1
+
+    other = threading.Thread(target=compete)
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(60.0)
+    try:
+        other.start()
+        while not turns:
+            time.sleep(0)
+        before = turns
+        for _ in range(3):
+            assert not list(peers.connections.scan())
+        assert turns == before
+    finally:
+        stop.set()
+        sys.setswitchinterval(interval)
+        other.join()
+    assert peers.connections.closed == 0
+
+
+class Pauses:
+    """An event that ends the scanning after some pauses, and keeps their lengths."""
+
+    def __init__(self, number: int, before: Callable[[int], None] = lambda _: None) -> None:
+        self.seconds: list[float] = []
+        self._number, self._before = number, before
+
+    def wait(self, seconds: float) -> bool:
+        self.seconds.append(seconds)
+        self._before(len(self.seconds))
+        return len(self.seconds) > self._number
+
+
+def scan_with(connections: Connections, pauses: Pauses) -> None:
+    loop: Any = mock.Mock()
+    event: Any = pauses
+    connections._scan_until(event, loop)
+
+
+def test_scanning_goes_on_after_an_error_and_logs_it_once_a_minute(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now, scans = 1000.0, 0
+
+    def fail(_: object) -> NoReturn:
+        nonlocal now, scans
+        scans += 1
+        now += 25.0
+        raise RuntimeError
+
+    monkeypatch.setattr(Connections, "scan", fail)
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    with capture_logs() as logs:
+        scan_with(Connections(), Pauses(5))
+    assert scans == 5
+    assert [(entry["log_level"], entry["exc_info"]) for entry in logs] == [("error", True)] * 2
+
+
+def test_a_scan_that_waits_for_a_processor_does_not_delay_the_next_scan(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    wall = 0.0
+
+    def wait(_: object) -> Iterator[None]:
+        nonlocal wall
+        wall += 10.0
+        return iter(())
+
+    monkeypatch.setattr(Connections, "scan", wait)
+    monkeypatch.setattr(time, "perf_counter", lambda: wall)
+    monkeypatch.setattr(time, "thread_time", lambda: 0.0)
+    pauses = Pauses(3)
+    scan_with(Connections(), pauses)
+    assert pauses.seconds == [module._SCAN_EVERY] * 4
+
+
+def test_scans_follow_each_other_closely_while_unknown_peers_send_much(
+    peers: Peers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time, "thread_time", lambda: 0.0)
+    peer, master = peers.connect(), peers.connect()
+    peers.connections.note(master, True, True)
+    sends = {2: (peer, module.LARGE - 1), 3: (peer, module.LARGE), 5: (master, module.LARGE)}
+
+    def send(number: int) -> None:
+        if number in sends:
+            name, size = sends[number]
+            peers.send(name, b"x" * size)
+
+    pauses = Pauses(5, send)
+    scan_with(peers.connections, pauses)
+    quiet, hasty = module._SCAN_EVERY, module._HASTY_SCAN_EVERY
+    assert pauses.seconds == [quiet, quiet, quiet, hasty, quiet, quiet]
 
 
 def test_calls_of_peers_that_are_gone_are_forgotten(peers: Peers) -> None:

@@ -1,8 +1,11 @@
 """A port limits the connections of peers that only connect."""
 
 import asyncio
+import os
+import socket
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +13,7 @@ import grpc
 import pytest
 from typing_extensions import override
 
-from allocator.service import connections, listening
+from allocator.service import connections, listening, own_sockets
 from allocator.service.config import ListenSection, TlsSection
 from allocator.service.loop.cooperative import run_in_slices
 from allocator.service.operators.request_limits import RequestLimits
@@ -278,3 +281,54 @@ def test_calls_of_unknown_methods_count_as_refused_calls_of_their_connection(
         return closed
 
     assert asyncio.run(scenario()) == [0, 0, 1]
+
+
+def test_only_a_masters_connection_has_a_receive_buffer_that_grows() -> None:
+    scanned = connections.Connections()
+
+    async def scenario() -> list[tuple[int, int]]:
+        states = []
+        async with listening._port(ListenSection(), "address", "127.0.0.1:0", []) as number:
+            scanned.ports.add(number)
+            with socket.create_connection(("127.0.0.1", number)) as peer:
+                own, port = peer.getsockname()
+                name = f"ipv4:{own}:{port}"
+                while not (accepted := _accepted(number, port)):  # noqa: ASYNC110 - gRPC accepts
+                    await asyncio.sleep(0.01)
+                states.append(_receive_buffer(accepted))
+                await run_in_slices(scanned.scan())
+                states.append(_receive_buffer(accepted))
+                scanned.note(name, True, False)
+                await run_in_slices(scanned.scan())
+                states.append(_receive_buffer(accepted))
+                scanned.note(name, True, True)
+                await run_in_slices(scanned.scan())
+                states.append(_receive_buffer(accepted))
+                accepted.close()
+        return states
+
+    with socket.socket() as probe:
+        try:
+            probe.setsockopt(socket.SOL_SOCKET, own_sockets._SO_BUF_LOCK, 0)
+        except OSError:
+            pytest.skip("the kernel is older than Linux 5.14")
+    size = listening.RECEIVE_BUFFER
+    assert asyncio.run(scenario()) == [(size, 0), (size, 2), (size, 2), (size, 0)]
+
+
+def _accepted(port: int, peer: int) -> socket.socket | None:
+    """Return a duplicate of this process's socket between its port and a peer's port."""
+    for descriptor in own_sockets.open_descriptors():
+        with suppress(OSError):
+            opened = socket.socket(fileno=os.dup(descriptor))
+            with suppress(OSError):
+                if (opened.getsockname()[1:2], opened.getpeername()[1:2]) == ((port,), (peer,)):
+                    return opened
+            opened.close()
+    return None
+
+
+def _receive_buffer(opened: socket.socket) -> tuple[int, int]:
+    """Return the size of a socket's receive buffer, and whether (2) or not (0) it is fixed."""
+    size = opened.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
+    return size, opened.getsockopt(socket.SOL_SOCKET, own_sockets._SO_BUF_LOCK)
