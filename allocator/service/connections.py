@@ -30,7 +30,7 @@ from allocator.service.own_sockets import Traffic
 _SCAN_EVERY = 0.02
 """Minimum seconds between two scans."""
 _HASTY_SCAN_EVERY = 0.002
-"""The same while peers without a permitted call send much (`LARGE` bytes between two scans). In
+"""The same while peers send much outside of permitted calls (`LARGE` bytes between two scans). In
 0.02 s, gRPC would parse 100 kB of headers, which take up to 4 MB of memory."""
 _SCAN_REST = 4.0
 """Pause after a scan as a multiple of its CPU time, up to `_LONGEST_REST`. On a busy machine, a
@@ -52,22 +52,31 @@ MOST_REFUSED = 256
 """Excess of a connection's refused over its permitted calls at which a scan closes it. gRPC does
 not limit the number of calls that a peer sends one after another."""
 MOST_RECEIVED = 2**17
-"""Bytes received on a connection without a permitted call at which a scan closes it.
+"""Bytes received on a connection outside of permitted calls at which a scan closes it. A master's
+connection has no such limit, because its messages can be larger.
 
 gRPC's limit of headers applies only once the peer has acknowledged gRPC's settings. Before, gRPC
 keeps headers of five bytes with 18 times their size until the connection ends. It then passes the
 call to Python, which takes 1 µs of the event loop and another 25 times the size. A handshake with a
 usual certificate takes 4 kB, and a call that is not read 64 KiB.
 """
+CALL_BYTES = 2**12
+"""Bytes that a permitted call may send besides its request: headers, and frames of HTTP/2 and TLS.
+"""
+ACKNOWLEDGED = 2**8
+"""Bytes of replies for each byte with which a peer may acknowledge them. gRPC acknowledges 32 KiB
+with 26 bytes, to which TLS adds about 60."""
+_SPARE = 2**14
+"""Bytes that a connection with permitted calls may send later than its calls."""
 LARGE = 2**14
-"""Bytes received on a connection without a permitted call from which the connection counts as
+"""Bytes received on a connection outside of permitted calls from which the connection counts as
 large.
 
 A peer with a usual certificate sends about 4 kB before its first call. gRPC keeps 20 times the
 bytes of a certificate with thousands of names, as long as the connection is open.
 """
 ALL_RECEIVED = 2**18
-"""Maximum number of bytes received on all large connections together that a scan leaves open, the
+"""Maximum number of such bytes on all large connections together that a scan leaves open, the
 newest."""
 HOST_ASKING = 1024
 """Maximum number of connections of one host on which peers have only asked or ordered, not
@@ -92,8 +101,8 @@ class _Connection:
     peer: str
     traffic: Traffic = _NO_TRAFFIC
     """Bytes until the latest scan."""
-    grown: int = 0
-    """Bytes that the peer sent between the latest two scans."""
+    unexpected: int = 0
+    """Bytes that the peer had sent outside of permitted calls at the latest scan."""
     slowed: bool = True
     """Whether the kernel's receive buffer has a small fixed size."""
 
@@ -112,6 +121,10 @@ class _Calls:
     permitted: int = 0
     refused: int = 0
     is_master: bool = False
+    sent: int = 0
+    """Bytes that belong to permitted calls, up to `_SPARE` too many."""
+    pending: int = 0
+    """Bytes that the peer may still send as requests of permitted calls."""
 
 
 class Connections:
@@ -131,7 +144,7 @@ class Connections:
         """Peer → calls."""
         self._found = self._scans = 0
         self._hasty = False
-        """Whether peers without a permitted call sent much between the latest two scans."""
+        """Whether peers sent much outside of permitted calls between the latest two scans."""
         self._log_next = 0.0
         """Monotonic time of the next log line about a scan that failed."""
         self._noting = threading.Lock()
@@ -153,6 +166,21 @@ class Connections:
             calls.permitted += permitted
             calls.refused += not permitted
             calls.is_master |= permitted and master
+            calls.sent += CALL_BYTES * permitted
+
+    def note_request(self, peer: str, pending: int, sent: int = 0) -> None:
+        """Record that the service waits for the request of a permitted call, or has read it.
+
+        Args:
+            peer: The peer's address and port in gRPC's notation.
+            pending: Bytes that the peer may send as the request; negative once it has been read.
+            sent: Bytes of the request that has been read.
+        """
+        with self._noting:
+            calls = self._calls.get(unquote(peer))
+            if calls is not None:
+                calls.pending += pending
+                calls.sent += sent
 
     @asynccontextmanager
     async def scanning(self) -> AsyncIterator[None]:
@@ -238,24 +266,19 @@ class Connections:
             if not step % _STEP:
                 yield
             calls = self._calls.get(connection.peer)
-            if calls is not None and calls.refused - calls.permitted >= MOST_REFUSED:
+            before = connection.unexpected
+            connection.unexpected = self._unexpected(connection, calls)
+            grown += max(connection.unexpected - before, 0)
+            if _floods(connection, calls):
                 useless.append(connection)
-                continue
-            if calls is not None and calls.is_master:
-                self._speed_up(connection)
-                continue
-            if calls is not None and calls.permitted:
-                asking[host_of(connection.peer)].append((connection.number, connection))
-                continue
-            grown += connection.grown
-            if connection.received >= MOST_RECEIVED:
-                useless.append(connection)
-            elif connection.received >= LARGE:
+            elif connection.unexpected >= LARGE:
                 large.append(connection)
-            elif calls is not None:
-                refused.append((calls.refused, connection.number, connection))
-            else:
+            elif calls is None:
                 unproved[host_of(connection.peer)].append(connection)
+            elif not calls.permitted:
+                refused.append((calls.refused, connection.number, connection))
+            elif not calls.is_master:
+                asking[host_of(connection.peer)].append((connection.number, connection))
         self._hasty = grown >= LARGE
         useless += _beyond(ALL_RECEIVED, large)
         refused.sort(key=lambda entry: entry[:2])
@@ -263,6 +286,26 @@ class Connections:
         for proved in asking.values():
             useless.extend(connection for _, connection in sorted(proved)[:-HOST_ASKING])
         return useless + self._surplus(unproved)
+
+    def _unexpected(self, connection: _Connection, calls: _Calls | None) -> int:
+        """Return the number of bytes that a peer has sent outside of permitted calls.
+
+        The result is 0 for a master. Bytes that calls could have sent, but have not, are forgotten
+        from `_SPARE` on. Otherwise, many short calls would let a peer send many bytes.
+
+        Args:
+            connection: The peer's connection.
+            calls: The peer's calls, if any.
+        """
+        if calls is None or not calls.permitted:
+            return connection.received
+        if calls.is_master:
+            self._speed_up(connection)
+            return 0
+        with self._noting:
+            unknown = connection.received - connection.traffic.acknowledged // ACKNOWLEDGED
+            calls.sent = min(calls.sent, unknown + _SPARE)
+            return max(unknown - calls.sent - calls.pending, 0)
 
     def _surplus(self, unproved: dict[str, list[_Connection]]) -> list[_Connection]:
         """Choose the connections to close among those without any call.
@@ -293,9 +336,7 @@ class Connections:
                     connection = self._examine(cookie, descriptor)
                 sockets[cookie] = connection
                 if connection is not None:
-                    traffic = own_sockets.read_traffic(descriptor)
-                    connection.grown = traffic.received - connection.received
-                    connection.traffic = traffic
+                    connection.traffic = own_sockets.read_traffic(descriptor)
         self._sockets = sockets
 
     def _examine(self, cookie: bytes, descriptor: int) -> _Connection | None:
@@ -327,17 +368,24 @@ class Connections:
             self.closed += 1
 
 
+def _floods(connection: _Connection, calls: _Calls | None) -> bool:
+    """Return whether a peer sends too many bytes outside of permitted calls, or refused calls."""
+    if connection.unexpected >= MOST_RECEIVED:
+        return True
+    return calls is not None and calls.refused - calls.permitted >= MOST_REFUSED
+
+
 def _beyond(limit: int, connections: list[_Connection]) -> list[_Connection]:
-    """Choose the oldest connections, without which the others have received at most `limit` bytes.
+    """Choose the oldest connections, without which the others have at most `limit` bytes.
 
     Args:
-        limit: Maximum number of bytes.
+        limit: Maximum number of bytes received outside of permitted calls.
         connections: Connections in any order.
     """
     total = 0
     beyond = []
     for connection in sorted(connections, key=lambda connection: -connection.number):
-        total += connection.received
+        total += connection.unexpected
         if total > limit:
             beyond.append(connection)
     return beyond

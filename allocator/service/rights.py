@@ -98,6 +98,10 @@ def _ignore(_peer: str, _permitted: bool, _master: bool) -> None:  # noqa: FBT00
     """Do nothing; initial value of `Rights.observe`, which is called for each checked call."""
 
 
+def _ignore_request(_peer: str, _pending: int, _sent: int = 0) -> None:
+    """Do nothing; initial value of `Rights.observe_request`."""
+
+
 class Rights:
     """Checks by certificate name whether a peer may act as a master, operator or reader.
 
@@ -110,6 +114,9 @@ class Rights:
         """Number of refused calls and streams, by the missing right."""
         self.observe: Callable[[str, bool, bool], None] = _ignore
         """Called for each checked call with the peer, and whether the peer has the right."""
+        self.observe_request: Callable[..., None] = _ignore_request
+        """Called before and after the request of a permitted call is read, with the peer, the bytes
+        that it may send from now on (negative: no longer), and the bytes that it has sent."""
         self._lately: dict[tuple[str, Right], str] = {}
         """Peer and missing right → reason of the latest refusal."""
         self._identities: dict[str, tuple[str, str]] = {}

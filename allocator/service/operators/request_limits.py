@@ -239,6 +239,7 @@ class RequestLimits(grpc.aio.ServerInterceptor):
     ) -> Any:  # noqa: ANN401
         data: Any = b""
         late = ""
+        self._rights.observe_request(context.peer(), LARGEST_REQUEST)
         try:
             async with asyncio.timeout(READING_TIME):
                 if self._shared:  # peers take turns
@@ -248,6 +249,9 @@ class RequestLimits(grpc.aio.ServerInterceptor):
                     data = await context.read()
         except TimeoutError:
             late = "the request did not arrive in time"
+        finally:
+            sent = 0 if data is grpc.aio.EOF else len(data)
+            self._rights.observe_request(context.peer(), -LARGEST_REQUEST, sent)
         if late:
             gc_tuning.trim_soon()
             await abort(context, grpc.StatusCode.DEADLINE_EXCEEDED, late)
