@@ -115,8 +115,11 @@ class Rights:
         self.observe: Callable[[str, bool, bool], None] = _ignore
         """Called for each checked call with the peer, and whether the peer has the right."""
         self.observe_request: Callable[..., None] = _ignore_request
-        """Called before and after the request of a permitted call is read, with the peer, the bytes
-        that it may send from now on (negative: no longer), and the bytes that it has sent."""
+        """Called before and after the request of a permitted call is read.
+
+        The arguments are the peer, the bytes that the peer may send from now on, and the bytes of
+        the request. The second argument is negative after the request.
+        """
         self._lately: dict[tuple[str, Right], str] = {}
         """Peer and missing right → reason of the latest refusal."""
         self._identities: dict[str, tuple[str, str]] = {}

@@ -170,8 +170,8 @@ def test_bytes_outside_of_permitted_calls_are_limited(
 ) -> None:
     limit = module.CALL_BYTES + 1000
     monkeypatch.setattr(module, "MOST_RECEIVED", 1000)
-    master, reader, other = (peers.connect(data=b"x" * (limit - 1)) for _ in range(3))
-    for name in (master, reader, other):
+    master, reader, second = (peers.connect(data=b"x" * (limit - 1)) for _ in range(3))
+    for name in (master, reader, second):
         peers.connections.note(name, True, name == master)
     assert peers.scan() == []
     peers.connections.note_request(reader, 5000)
@@ -225,9 +225,9 @@ def test_a_scan_lets_no_other_thread_run_between_two_descriptors(peers: Peers) -
         while not stop.is_set():
             turns += 1
 
-    other = threading.Thread(target=compete)
+    competitor = threading.Thread(target=compete)
     interval = sys.getswitchinterval()
-    other.start()
+    competitor.start()
     try:
         sys.setswitchinterval(1.0)
         undisturbed = 0
@@ -239,7 +239,7 @@ def test_a_scan_lets_no_other_thread_run_between_two_descriptors(peers: Peers) -
     finally:
         sys.setswitchinterval(interval)
         stop.set()
-        other.join()
+        competitor.join()
 
 
 class Pauses:
