@@ -198,6 +198,9 @@ class Pool(Generic[User]):
         self.has_claims = True
         """Whether a user may have to count with some weight, because it is named or uses resources,
         or has used resources. `count_users` updates this."""
+        self._counts_are_current = False
+        """Whether nothing has changed on which `count_users` depends, since it has set
+        entitlements."""
         self._accrued_at = now
         """The time at which all accounts were last accrued, in seconds."""
         self._summed_use = 0.0
@@ -277,6 +280,12 @@ class Pool(Generic[User]):
         """The time at which the policy's phases begin, in seconds."""
         return self._base
 
+    @property
+    def must_count(self) -> bool:
+        """Whether `count_users` may change entitlements."""
+        ranks_at_any_time = self._has_levels or self._rounds_keys
+        return not (self._counts_are_current and ranks_at_any_time and self._watch is None)
+
     def rebase(self) -> None:
         """Let the policy's phases begin now, so that they stay exact."""
         self._accrue_all()
@@ -290,6 +299,14 @@ class Pool(Generic[User]):
         """
         if self._must_rate:
             self._rate_if_needed()
+
+    def accrue_in_steps(self) -> Cooperative[None]:
+        """Move all users' commitments forward to now, before a parameter of the pool changes.
+
+        The change would do so in one step. Generator for cooperative steps; the pool must not be
+        used until it is exhausted.
+        """
+        return self._accrue_all_in_steps()
 
     def rank_in_steps(self) -> Cooperative[None]:
         """Rate and rank all users, if a parameter of the pool has changed.
@@ -320,6 +337,8 @@ class Pool(Generic[User]):
         if capacity is not self._parameters.capacity and capacity != self._parameters.capacity:
             yield from self._accrue_all_in_steps()
             self._record(Pool.set_capacity, capacity)
+            if list(capacity) != list(self._parameters.capacity):
+                self._counts_are_current = False
             self._parameters.capacity = capacity
 
     def attach(self, meter: Meter) -> None:
@@ -365,6 +384,7 @@ class Pool(Generic[User]):
             for account in self._accounts.values():
                 account.settle(self._clock.now, self._parameters.tau)  # also if nothing decayed
             self._parameters.tau = tau
+            self._counts_are_current = False
 
     def set_charging(self, *, charging: bool) -> None:
         """Set whether over-use creates commitments. If not, existing commitments only decay."""
@@ -396,6 +416,7 @@ class Pool(Generic[User]):
             return False
         self._accrue_all()
         self._parameters.part = part
+        self._note_new_part()
         return True
 
     def set_parts(self, parts: Mapping[str, float]) -> bool:
@@ -411,7 +432,13 @@ class Pool(Generic[User]):
             return False
         self._accrue_all()
         self._parameters.parts = parts
+        self._note_new_part()
         return True
+
+    def _note_new_part(self) -> None:
+        """Record that users' counted weights depend on a new part, unless all weights are 0."""
+        if self.has_claims:
+            self._counts_are_current = False
 
     @property
     def counts_for(self) -> float:
@@ -466,6 +493,7 @@ class Pool(Generic[User]):
                 in_use = {}
             else:
                 continue  # the user has used nothing, as thousands of names may
+            self._counts_are_current = False
             account.use(in_use, elapsed, tau)
 
     def count_users(self, noticed: float = 0.0) -> bool:
@@ -489,6 +517,7 @@ class Pool(Generic[User]):
             return False
         yield from self._accrue_all_in_steps()
         self.set_counted(totals, counted)
+        self._counts_are_current = True
         return True
 
     def _count_changes(self, counted: Mapping[User, Mapping[str, float]], noticed: float) -> bool:
@@ -526,6 +555,7 @@ class Pool(Generic[User]):
         self._record(Pool.set_counted, totals, counted)
         self._accrue_all()
         self._parameters.totals = totals
+        self._counts_are_current = False
         for user, weights in counted.items():
             if user in self._accounts:
                 self._accounts[user].counted = weights
@@ -540,7 +570,10 @@ class Pool(Generic[User]):
         Raises:
             KeyError: the user is not known.
         """
-        self._account(user).named = named
+        account = self._account(user)
+        if account.named != named:
+            account.named = named
+            self._counts_are_current = False
 
     def mean_use(self, user: User) -> Mapping[str, float]:
         """Return a user's decayed average shares in use, by resource, up to the latest `look`.
@@ -589,6 +622,7 @@ class Pool(Generic[User]):
             KeyError: the user is not known.
         """
         self._account(user).mean_use = shares
+        self._counts_are_current = False
 
     def add(
         self, user: User, weight: float = 1.0, *, commitment: float | Mapping[str, float] = 0.0
@@ -644,6 +678,8 @@ class Pool(Generic[User]):
         else:
             self._accrue_all()
         self._summed_at = -math.inf
+        if account.in_use or account.mean_use or account.named or account.counted:
+            self._counts_are_current = False
         del self._accounts[user]
         self._parameters.reweigh(0.0, account.weight)
 
@@ -661,6 +697,7 @@ class Pool(Generic[User]):
         self._parameters.reweigh(weight, account.weight)
         self._summed_at = -math.inf
         account.weight = weight
+        self._counts_are_current = False
 
     def set_commitment(
         self, user: User, commitment: float | Mapping[str, float], *, others: float = 0.0
@@ -887,6 +924,8 @@ class Pool(Generic[User]):
             self._last_queue_place,
             self._active,
         )
+        fork.has_claims = self.has_claims
+        fork._counts_are_current = self._counts_are_current
         fork._accounts = {user: account.copy() for user, account in self._accounts.items()}
         fork._accrue_all()
         return fork

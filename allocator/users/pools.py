@@ -21,6 +21,8 @@ LOOK = 5.0
 """Seconds between two samples of the users' use, from which counted weights are computed."""
 _USERS_A_STEP = 200
 """Users of small pools in a cooperative step."""
+_POOLS_A_STEP = 1000
+"""Pools in a cooperative step of the search for pools with uncounted users."""
 _THRESHOLD = 0.01
 """If a sample changes the total counted weight of a pool by a smaller fraction, the pool keeps
 its counted weights."""
@@ -141,10 +143,18 @@ class UserPools(Generic[Client]):
         Callers do this after each event, because one event may bring hundreds of changes. Costs
         O(sub-users of users whose entitlement has changed).
         """
+        if self._recount_due or self._outdated:
+            run_to_completion(self.update_entitlements_in_steps())
+
+    def update_entitlements_in_steps(self) -> Cooperative[None]:
+        """Generator form of `update_entitlements`.
+
+        Users must not be used until the generator is exhausted.
+        """
         if self._recount_due:
-            run_to_completion(self._update(self._sub_pools, 0.0))
+            yield from self._update(self._sub_pools, 0.0)
         elif self._outdated:
-            run_to_completion(self._update(self._outdated))
+            yield from self._update(self._outdated)
 
     def mark_recount(self) -> None:
         """Mark the weights that count in entitlements as outdated.
@@ -202,26 +212,27 @@ class UserPools(Generic[Client]):
         """
         counting = dict.fromkeys(users if threshold is not None else ())
         outdated = self._sub_pools if self._all_outdated else self._outdated
-        waiting = sorted({**counting, **outdated}, key=depth_of, reverse=True)
+        uncounted = yield from self._uncounted(counting)
+        waiting = sorted({**uncounted, **outdated}, key=depth_of, reverse=True)
         by_use = self._counts_for < math.inf
         # A new user or a new weight changes the entitlements of all siblings.
         changed = {} if by_use else dict(self._outdated)
         self._outdated, self._all_outdated, self._recount_due = {}, False, False
-        done, updated = set[User[Client]](), 0
+        done, updated = set[User[Client]](), len(waiting)
         while waiting:
+            if updated > _USERS_A_STEP:
+                yield
+                updated = 0
             user = waiting.pop()
             pool = user.sub_pool
             if pool is None or user in done:
                 continue
             done.add(user)
             updated += len(pool)
-            if updated > _USERS_A_STEP:
-                yield
-                updated = 0
             concerns_lower = user in changed
             if user is not self.root:
                 concerns_lower |= self._set_part(user, pool)
-            if threshold is not None and user in counting:
+            if threshold is not None and user in counting and pool.must_count:
                 concerns_lower |= yield from pool.count_users_in_steps(threshold)
                 if pool.has_claims:
                     self._sampled[user] = None
@@ -229,6 +240,16 @@ class UserPools(Generic[Client]):
                     self._sampled.pop(user, None)
             if concerns_lower:
                 waiting += [child for child in user.children.values() if child.sub_pool is not None]
+
+    def _uncounted(self, users: Iterable[User[Client]]) -> Cooperative[dict[User[Client], None]]:
+        """Return the users with uncounted sub-users, in cooperative steps."""
+        uncounted = dict[User[Client], None]()
+        for number, user in enumerate(users, 1):
+            if self._sub_pools[user].must_count:
+                uncounted[user] = None
+            if not number % _POOLS_A_STEP:
+                yield
+        return uncounted
 
     def _set_part(self, user: User[Client], below: Pool[str]) -> bool:
         """Let a user's sub-users share the user's entitlement, as the capacity of their pool.
@@ -259,8 +280,10 @@ class UserPools(Generic[Client]):
         Generator for cooperative steps. Users must not be used until it is exhausted.
         """
         self.count_capacity()
-        self._all_outdated |= capacity.keys() != self._capacity.keys()
-        self._capacity = capacity
+        former, self._capacity = self._capacity, capacity
+        if capacity == former:
+            return
+        self._all_outdated |= capacity.keys() != former.keys()
         users = 0
         for pool in self:
             yield from pool.set_capacity_in_steps(capacity)

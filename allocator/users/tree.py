@@ -145,6 +145,13 @@ class UserTree(Generic[Client]):
         """
         self._pools.update_entitlements()
 
+    def update_entitlements_in_steps(self) -> Cooperative[None]:
+        """Generator form of `update_entitlements`.
+
+        Users must not be used until the generator is exhausted.
+        """
+        return self._pools.update_entitlements_in_steps()
+
     def advance(self, now: float) -> None:
         """Advance the time of all users' commitments and weights to `now`.
 
@@ -415,6 +422,20 @@ class UserTree(Generic[Client]):
 
         With `keeps_weighted_users`, users with a weight other than 1 are known from now on.
         """
+        run_to_completion(self.set_weights_in_steps(weights))
+
+    def set_weights_in_steps(self, weights: Mapping[str, float]) -> Cooperative[None]:
+        """Generator form of `set_weights`.
+
+        Users must not be used until the generator is exhausted.
+        """
+        for name in weights:
+            user = self._known.get(name)
+            if user is not None:
+                yield from user.siblings.accrue_in_steps()
+        self._set_weights(weights)
+
+    def _set_weights(self, weights: Mapping[str, float]) -> None:
         former = [name for name in weights if self._weights.is_kept_by_scheduler(name)]
         self._weights.set_from_scheduler(weights)
         for name in weights:

@@ -947,6 +947,21 @@ def test_roles_of_many_levels_are_sampled_in_many_short_steps() -> None:
         made.send(running(f"new{number}", "cpus:500", {"other": resources("cpus:200", "x")}))
 
 
+def test_a_weight_beside_many_pools_takes_many_short_steps_and_counts_unused_pools_once() -> None:
+    pools, made = 1500, with_counted_use("sdrf")
+    message = snapshot([said(f"f{n}", [f"r{n}/b/c/d"]) for n in range(pools // 3)])
+    made.restore(message)
+    sums = list[int]()
+    for weight in (2.0, 3.0):
+        made.tick(LOOK)
+        made.wait(1.0)
+        update = contract.UpdateWeights(weights=[contract.Weight(role="r0", weight=weight)])
+        costs = costs_of_steps(made, contract.Event(update_weights=update))
+        assert max(costs) < 10 * pools, "all pools cost thirty calls each or more"
+        sums.append(sum(costs))
+    assert sums[1] < 80 * pools, "a count of its users costs each pool sixty calls"
+
+
 def test_many_shared_volumes_of_a_role_of_many_levels_cost_a_sample_little() -> None:
     def cost(levels: int, held: int) -> int:
         made, role = with_counted_use("drf"), "/".join("a" * levels)

@@ -3,20 +3,27 @@
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from random import Random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from allocator.cluster.engine import Engine
+from allocator.cluster.frameworks.framework import Client
 from allocator.cluster.input.limits import Limits
 from allocator.cluster.settings import UserKey
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import operator_pb2 as operator
+from allocator.fairness import policies
+from allocator.fairness.pool import Pool
+from allocator.fairness.quantities import Quantities
 from allocator.service.store import codec
 from allocator.users.orders import InvalidOrder
 from allocator.users.pools import LOOK
-from allocator.users.settings import DeclaredUser
+from allocator.users.settings import DeclaredUser, UserSettings
+from allocator.users.tree import UserTree
+from allocator.users.user import User as UserNode
 from tests.cluster.conformance.quota_side import SHARED, allocated, disk
 from tests.cluster.master_side import MasterSide, agent_call, framework_info, resources
 
@@ -560,6 +567,62 @@ def calls_of_a_look(names: int) -> int:
     finally:
         sys.setprofile(former)
     return count
+
+
+def entitlements_after(seed: int, changes: int = 150) -> list[dict[str, object]]:
+    """Return all users' entitlements and use after each change of a random history."""
+    lot, clients = Random(seed), dict[Client, UserNode[Client]]()
+    policy = policies.create(lot.choice(["sdrf", "stsf"]), {"half_life": 60.0})
+    users = UserTree[Client](UserSettings(policy, tree=True, exact_ties=False, counts_for=TIMES), 0)
+    users.set_capacity(Quantities.parse("cpus:100;mem:100"))
+    names, after = ["a", "b", "c", "a/x", "a/y", "b/x/y", "b/x/z"], list[dict[str, object]]()
+    for number in range(changes):
+        name, client = lot.choice(names), lot.choice([*clients, Client("", f"{number}")])
+        amount = Quantities({lot.choice(["cpus", "mem"]): lot.randrange(1, 30_000)})
+        match lot.randrange(11):
+            case 0 | 1 | 2 if client not in clients:
+                clients[client] = users.get(name)
+                users.add(clients[client], client)
+                users.allocate(clients[client], client, amount)
+            case 3 if client in clients:
+                user = clients.pop(client)
+                users.release(user, client, user.clients.held(client))
+                users.remove(user, client)
+            case 4:
+                users.set_weights({name: lot.choice([1.0, 2.0, 5.0])})
+            case 5 if name in users:
+                users.order_weight(name, lot.choice([None, 3.0]))
+            case 6 if name in users:
+                users.order_weight(name, 7.0, lot.choice([5.0, 20.0]))
+            case 7:
+                users.set_capacity(Quantities.parse(lot.choice(["cpus:80", "cpus:100;mem:90"])))
+            case 8:
+                users.advance(users.now + lot.choice([1.0, 30.0, 100_000.0]))
+                users.forget_idle()
+            case 9 if name in users:
+                users.set_commitments(name, {}, 0.1)
+            case _:
+                users.advance(users.now + LOOK)
+                users.look(None)
+        users.update_entitlements()
+        entitled = {
+            f"{pool.users()} {user}": (pool.entitlement(user), pool.entitlements(user))
+            for pool in users.pools()
+            for user in pool.users()
+        }
+        counted = {f"{pool.users()}": dict(pool.counted) for pool in users.pools()}
+        after.append({**entitled, **counted})
+    return after
+
+
+@pytest.mark.interpreted
+@pytest.mark.parametrize("seed", range(12))
+def test_pools_that_are_not_counted_again_keep_the_entitlements_of_pools_that_are(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    after = entitlements_after(seed)
+    monkeypatch.setattr(Pool, "must_count", True)
+    assert entitlements_after(seed) == after
 
 
 def test_a_look_calls_no_functions_for_users_without_use() -> None:

@@ -134,10 +134,13 @@ def remove_quota(cluster: Cluster, call: contract.RemoveQuota) -> Callable[[], N
     return change
 
 
-def update_weights(cluster: Cluster, call: contract.UpdateWeights) -> Callable[[], None]:
+def update_weights(
+    cluster: Cluster, call: contract.UpdateWeights
+) -> Callable[[], Cooperative[None]]:
     """Return a function that sets weights of roles.
 
-    Weights outside the supported range are clipped to it.
+    Weights outside the supported range are clipped to it. The function returns a generator for
+    cooperative steps, because a weight concerns all roles beside it.
     """
     for entry in call.weights:
         if not 0.0 < entry.weight < math.inf:
@@ -157,10 +160,10 @@ def update_weights(cluster: Cluster, call: contract.UpdateWeights) -> Callable[[
         if entry.weight != weights[entry.role]
     }
 
-    def change() -> None:
+    def change() -> "Cooperative[None]":  # a string, which costs each call nothing
         for role in weights:
             cluster.quarantine.put("role", role, "weight", flaws.get(role))
-        cluster.ledger.clients.users.set_weights(weights)
+        yield from cluster.ledger.clients.users.set_weights_in_steps(weights)
 
     return change
 

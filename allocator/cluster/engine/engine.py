@@ -190,7 +190,7 @@ class Engine(View):
         yield from users.inherit_in_steps(known)
         if users.look_is_due:
             yield from update_usage(cluster)
-        users.update_entitlements()
+        yield from users.update_entitlements_in_steps()
         same_master = snapshot.leading_since_ns == self._leading_since_ns
         if same_master and snapshot.sequence == self._seen:
             yield from self._carry_over(cluster)
@@ -424,7 +424,7 @@ class Engine(View):
             steps = change()
             if steps is not None:
                 yield from steps
-            users.update_entitlements()
+            yield from users.update_entitlements_in_steps()
         except Exception as error:  # a partial change; only a snapshot repairs it
             raise self._rejection(sequence, call, error) from error
         for reply in cluster.replies[earlier_replies:]:

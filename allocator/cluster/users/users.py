@@ -9,6 +9,7 @@ from allocator.cluster.frameworks.framework import Client
 from allocator.cluster.input.text import is_valid_role
 from allocator.cluster.settings import EngineSettings
 from allocator.compilation import mypyc_attr
+from allocator.cooperative import Cooperative
 from allocator.fairness.quantities import Quantities
 from allocator.users.tree import UserTree
 from allocator.users.user import User
@@ -31,11 +32,11 @@ class Users(UserTree[Client]):
         super().__init__(settings.user_settings(), now, excluded)
 
     @override
-    def set_weights(self, weights: Mapping[str, float]) -> None:
+    def set_weights_in_steps(self, weights: Mapping[str, float]) -> Cooperative[None]:
         """Set weights of roles that the master has sent; ignore the weights if users are not roles.
 
         Other roles keep their weights. With `keeps_weighted_users`, weights of roles that no
-        framework can have are ignored.
+        framework can have are ignored. Generator for cooperative steps.
         """
         if self._settings.keeps_weighted_users:
             depth = self._settings.depth
@@ -44,8 +45,7 @@ class Users(UserTree[Client]):
                 for role, weight in weights.items()
                 if role.count("/") < depth and is_valid_role(role)
             }
-        if self._settings.tree:
-            super().set_weights(weights)
+        return super().set_weights_in_steps(weights if self._settings.tree else {})
 
     def allocations_on(
         self, user: User[Client], held: Mapping[Client, Quantities], agent: str = ""
