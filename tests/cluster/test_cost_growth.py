@@ -422,6 +422,23 @@ def test_filters_of_suppressed_roles_cost_other_events_nothing() -> None:
     assert cost(80) <= cost(20) + 5
 
 
+@pytest.mark.parametrize("call", [contract.SuppressOffers, contract.ReviveOffers])
+def test_a_call_about_one_role_costs_no_calls_for_the_other_roles_of_the_framework(
+    call: type[contract.SuppressOffers | contract.ReviveOffers],
+) -> None:
+    def cost(roles: int) -> int:
+        made = MasterSide("drf")
+        made.add_framework("f", *numbered(roles))
+        made.send(contract.SuppressOffers(framework_id="f"))
+        if call is contract.SuppressOffers:
+            made.send(contract.ReviveOffers(framework_id="f"))
+        named = call(framework_id="f", roles=numbered(1))
+        return counted(lambda: made.send(named))
+
+    cost(4)  # fills the caches
+    assert cost(80) <= cost(20) + 20
+
+
 def test_filters_of_roles_that_want_offers_cost_other_events_in_proportion() -> None:
     """Each role declines the resources of a task, but not all ports. No roles share a filter."""
 

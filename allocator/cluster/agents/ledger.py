@@ -312,6 +312,24 @@ class Ledger:
             self.clients.set_wanting(client, wanting=framework.wants(client.role))
             self._forget_if_unused(client)
 
+    def update_wanting_in_steps(
+        self, framework: Framework, roles: Collection[str]
+    ) -> Cooperative[None]:
+        """Update whether a framework wants offers in some of its roles.
+
+        Only the suppression of these roles may have changed. Clients are visited in order of
+        arrival. Generator for cooperative steps.
+
+        Args:
+            framework: A known framework.
+            roles: The roles whose suppression has changed.
+        """
+        clients = [client for client in self.clients.of(framework.id) if client.role in roles]
+        for number, client in enumerate(clients, 1):
+            if not number % _ROLES_A_STEP:
+                yield
+            self.clients.set_wanting(client, wanting=framework.wants(client.role))
+
     def update_task(self, client: Client) -> None:
         """Pass a client's current task demand and eligible agents on to the client's user.
 

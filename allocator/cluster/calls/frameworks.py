@@ -177,7 +177,7 @@ def revive(cluster: Cluster, call: contract.ReviveOffers) -> Callable[[], Cooper
         for client in clients:
             yield from cluster.filters.drop_in_steps(client)
         cluster.maintenance.drop_filters(framework=framework.id)
-        yield from cluster.ledger.refresh_in_steps(framework)
+        yield from cluster.ledger.update_wanting_in_steps(framework, roles)
         cluster.examine_all_for(revived)
 
     return change
@@ -194,7 +194,7 @@ def suppress(cluster: Cluster, call: contract.SuppressOffers) -> Callable[[], Co
 
     def change() -> "Cooperative[None]":  # a string, which costs each call nothing
         framework.suppressed |= roles
-        yield from cluster.ledger.refresh_in_steps(framework)
+        yield from cluster.ledger.update_wanting_in_steps(framework, roles)
 
     return change
 
