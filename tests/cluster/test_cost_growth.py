@@ -13,6 +13,7 @@ import pytest
 
 from allocator.cluster.agents.agent import Agent
 from allocator.cluster.agents.placement_constraints import Host, Hosts
+from allocator.cluster.agents.shared_volumes import SharedVolumes, volumes
 from allocator.cluster.allocation.client_index import ClientMask
 from allocator.cluster.allocation.client_order import ClientOrder, MakeNode
 from allocator.cluster.allocation.progressive_filling import Node
@@ -1003,6 +1004,30 @@ def test_many_shared_volumes_of_a_role_of_many_levels_cost_a_sample_little() -> 
     cost(2, 10)  # fills the caches
     deep = cost(22, 400) - cost(22, 200)
     assert deep < 2 * 200, "a level costs less than a call for each volume"
+
+
+@pytest.mark.interpreted
+def test_shared_volumes_of_a_role_of_many_levels_cost_each_level_no_lines() -> None:
+    """Two clients of the role hold each volume, so each level repeats all volumes."""
+
+    def cost(levels: int, held: int) -> int:
+        data = [resource("disk", "1", reserved=["a"]) for _ in range(held)]
+        for number, volume in enumerate(data):
+            volume.disk.persistence.id = f"v{number}"
+            volume.shared.SetInParent()
+        bag = parse_total([volume.SerializeToString() for volume in data])
+        held_volumes, names = [*volumes("s", bag)], [f"{level}" for level in range(levels)]
+        shared = SharedVolumes()
+        shared.change(Client("r", "f"), names, (), held_volumes)
+
+        def work() -> None:
+            shared.change(Client("r", "g"), names, (), held_volumes)
+            shared.change(Client("r", "g"), names, held_volumes, ())
+
+        return lines(work)
+
+    deep = cost(22, 400) - cost(22, 200)
+    assert deep < cost(2, 400) - cost(2, 200) + 200
 
 
 def with_counted_use(policy: str) -> MasterSide:

@@ -1,6 +1,7 @@
 """A shared volume counts once for each framework, once for its role, and once for each ancestor."""
 
 import random
+from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -8,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allocator.cluster.agents.shared_volumes import Volume, sizes
+from allocator.cluster.agents.shared_volumes import SharedVolumes, Volume, sizes
 from allocator.cluster.engine import Engine
+from allocator.cluster.frameworks.clients import Clients
 from allocator.cluster.frameworks.framework import Client
 from allocator.cluster.resources import Kind, Resources, parse_total
 from allocator.cluster.settings import EngineSettings
@@ -76,16 +78,63 @@ class Site(MasterSide):
         return {name: dict(total.items()) for name, total in sums.items()}
 
 
-def check_repeated(users: Users, names: Iterable[str]) -> None:
+def check_repeated(clients: Clients, names: Iterable[str]) -> None:
     """Compare repeated quantities with a count of holders: each but the first repeats a volume."""
+    volumes = clients.users.volumes
     for name in names:
+        holders = Counter[Volume]()
+        for client in clients:
+            if name in clients.node(client).names:
+                holders.update(volumes.of(client))
         for agent in (None, "s0", "s1"):
-            assert users.volumes.repeated(name, agent) == sizes(
+            assert volumes.repeated(name, agent) == sizes(
                 volume
-                for volume, holders in users.volumes._holders.get(name, {}).items()
-                for _repeat in range(holders - 1)
+                for volume, number in holders.items()
+                for _repeat in range(number - 1)
                 if agent is None or volume[0] == agent
             )
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_repeated_quantities_equal_a_count_of_the_holders_of_each_volume(seed: int) -> None:
+    lot, shared, held = random.Random(seed), SharedVolumes(), dict[Client, set[Volume]]()
+    kinds = [
+        kind
+        for n in range(12)
+        for kind in parse_total([disk(n + 1, reserved=["a"], volume=f"v{n}", shared=True)])
+    ]
+    everything = [(agent, kind) for agent in ("s0", "s1") for kind in kinds]
+    above = {"a/.": ["a/.", "a"], "b": ["a/b", "a"], "c": ["a/b/c", "a/b", "a"], "d": ["d"]}
+    clients = [Client(lot.choice([*above]), f"f{n}") for n in range(30)]
+
+    def holders(name: str) -> Counter[Volume]:
+        return Counter(
+            volume
+            for client, volumes in held.items()
+            if name in above[client.role]
+            for volume in volumes
+        )
+
+    for _ in range(400):
+        client = lot.choice(clients)
+        before = {name: shared.repeated(name) for name in above[client.role]}
+        lost, gained = (set(lot.sample(everything, lot.randrange(20))) for _ in range(2))
+        lost &= held.setdefault(client, set())
+        if lot.random() < 0.2:
+            lost, gained = set(held[client]), set()
+        changes = shared.change(client, above[client.role], lost, gained)
+        held[client] = held[client] - lost | gained
+        for name, former in before.items():
+            increase, decrease = changes.get(name, (Quantities(), Quantities()))
+            assert former + increase - decrease == shared.repeated(name)
+        for name in {name for names in above.values() for name in names}:
+            repeats = holders(name) - Counter(holders(name).keys())
+            assert shared.repeated(name) == sizes(repeats.elements())
+    for client in clients:
+        shared.change(client, above[client.role], held.get(client, ()), ())
+    assert not shared._holders
+    assert not shared._repeated
+    assert not shared._numbers
 
 
 def take(offers: list[Offered], lot: random.Random) -> list[Offered]:
@@ -157,7 +206,7 @@ def test_the_allocation_of_each_user_counts_shared_volumes_once(user_key: str, s
         assert site.held() == site.expected(), (step, choice)
         users = site.engine._cluster.ledger.clients.users
         repeated += any(users.volumes.repeated(user) for user in site.held())
-        check_repeated(users, site.held())
+        check_repeated(site.engine._cluster.ledger.clients, site.held())
         for client in site.engine._cluster.ledger.clients:
             assert users.volumes.size(client) == sizes(users.volumes.of(client))
     assert repeated or user_key != "role", "the case in which volumes are counted twice easily"
