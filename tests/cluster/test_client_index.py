@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import reduce
+from operator import or_
 from random import Random
 from typing import Any
 
@@ -37,12 +39,15 @@ MINIMUMS: list[list[dict[str, float]]] = [
 ]
 CAPACITIES = ["", "cpus:1", "cpus:3", "cpus:4;mem:9", "mem:10;ports:1", "ports:2", "fpgas:1"]
 INPUT = {"ledger", "filters"}
-KEPT = {"excluded", "changes"}
-"""Results of `excluded_from`, and the changes since. The test compares results instead."""
+KEPT = {"excluded", "changes", "reserved_for"}
+"""Results of `excluded_from`, the changes since, and results of `reserved_for`. The test compares
+results instead."""
 
 
 def content(index: ClientIndex) -> dict[str, Any]:
     """Return all masks and tables of an index."""
+    for roles, clients in index._reserved_for.items():
+        assert clients == reduce(or_, map(index.in_role, roles), 0)
     known = {name: value for name, value in vars(index).items() if name[1:] not in INPUT | KEPT}
     tables = {name: needs(table) for name, table in known.items() if isinstance(table, Thresholds)}
     minimums = [needs(table) for table in index._minimums]

@@ -1,7 +1,7 @@
 """Client masks: sets of clients as integers with one bit a client, for fast filtering."""
 
 from bisect import bisect_right
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -22,6 +22,8 @@ _CLIENTS_A_STEP = 200
 """Clients examined in one step of an update."""
 _CHANGES = 64
 """Number of changed conditions, in addition to all conditions, at which masks are recomputed."""
+_RESERVATIONS = 64
+"""Sets of roles with reservations on an agent, for which an index keeps the clients."""
 _AMOUNTS = 64
 """Different amounts of a resource in a new interval of amounts; twice this number is the most."""
 _LOWEST = -(1 << 62)
@@ -306,6 +308,8 @@ class ClientIndex:
         """Clients whose own minimum offer is empty: every offer reaches this minimum."""
         self._in_role: dict[str, ClientMask] = {}
         """Clients of a role and of its sub-roles."""
+        # Results of `reserved_for` since the last change of a client.
+        self._reserved_for: dict[frozenset[str], ClientMask] = {}
         self._alike: dict[tuple[bool, frozenset[int]], ClientMask] = {}
         """Clients by capabilities, to check each group once instead of each client."""
         self._minimums: list[_Thresholds] = []
@@ -408,6 +412,7 @@ class ClientIndex:
         constraint = ledger.placements.group_of(client.framework)
         facts = _Facts(bit, users, capabilities, constraint, own or (), demand, first)
         self._facts[client] = facts
+        self._reserved_for.clear()
         for group, key in self._groups(client, facts):
             clients = group.get(key)
             group[key] = bit if clients is None else clients | bit
@@ -423,6 +428,7 @@ class ClientIndex:
         facts = self._facts.pop(client, None)
         if facts is None:
             return
+        self._reserved_for.clear()
         for group, key in self._groups(client, facts):
             remaining = group[key] & ~facts.bit
             if remaining:
@@ -668,7 +674,7 @@ class ClientIndex:
         """
         return self._alike[self._facts[client].capabilities]
 
-    def reserved_for(self, roles: Collection[str]) -> ClientMask:
+    def reserved_for(self, roles: frozenset[str]) -> ClientMask:
         """Return the clients of these roles and of their sub-roles.
 
         These clients can be offered resources that are reserved for the roles.
@@ -676,10 +682,19 @@ class ClientIndex:
         Args:
             roles: The roles that an agent's resources are reserved for.
         """
-        mask = 0
-        for role in roles:
-            mask |= self._in_role.get(role, 0)
+        mask = self._reserved_for.get(roles)
+        if mask is None:
+            mask = 0
+            for role in roles:
+                mask |= self._in_role.get(role, 0)
+            if len(self._reserved_for) >= _RESERVATIONS:
+                self._reserved_for.clear()
+            self._reserved_for[roles] = mask
         return mask
+
+    def in_role(self, role: str) -> ClientMask:
+        """Return the clients of a role and of its sub-roles."""
+        return self._in_role.get(role, 0)
 
     def admitted_to_restricted(self, free: Resources) -> ClientMask:
         """Return the clients that can be offered reserved or revocable resources of an agent.
@@ -688,7 +703,7 @@ class ClientIndex:
             free: The agent's available resources.
         """
         mask = self.reserved_for(free.reservations)
-        kind = next((kind for kind in free.revocable if kind.reservation is None), None)
+        kind = next((kind for kind in free.unreserved if kind.revocable), None)
         if kind is None:
             return mask
         for clients in self._alike.values():

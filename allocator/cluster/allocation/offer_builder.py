@@ -266,23 +266,25 @@ class OfferBuilder:
             clients: The clients to examine.
             index: All clients that want offers.
         """
-        free, declining, examined = agent.available, 0, 0
+        free, declining, examined, remaining = agent.available, 0, 0, clients
         without_task = ~index.unknown_demand & ~index.fitting(free.divisible)
+        unreserved = free.unreserved
+        special = unreserved.where(lambda kind: not kind.plain)
         for number, (mask, declined) in enumerate(self._cluster.filters.declined_on(agent.id), 1):
             if not number % _FILTERS_A_STEP:
                 yield
-            candidates = mask & clients & ~declining
-            if free.unreserved not in declined:
-                candidates &= without_task
+            candidates = mask & remaining
+            if not candidates:
+                continue
+            if unreserved and unreserved not in declined:
+                candidates &= without_task if special in declined else 0
             for bit in ones(candidates):
                 examined += 1
                 if not examined % _FILTERS_A_STEP:
                     yield
-                offerable = free.offerable_to(index.client[bit].role)
-                if bit & without_task:
-                    offerable = offerable.where(lambda kind: not kind.plain)
-                if offerable in declined:
+                if declined.covers_reserved(free, index.client[bit].role):
                     declining |= bit
+            remaining = clients & ~declining
         return declining
 
     def hopeless(
@@ -334,15 +336,14 @@ class OfferBuilder:
             alike &= index.alike(client)
             if index.bit[client] & reserved:
                 alike &= reserved
-                free = free.where(lambda kind: framework.lacking_for(kind) is None)
             else:
                 alike &= ~reserved
-                free = free.where(
-                    lambda kind: kind.reservation is None and framework.lacking_for(kind) is None
-                )
-        plain = free.where(lambda kind: kind.plain and kind.scalar)
-        special = free.where(lambda kind: not (kind.plain and kind.scalar))
-        return alike, special.quantities + self.headroom.most(client.role, plain.scalars)
+                free = free.unreserved
+            if free.restricted:
+                free = free.where(lambda kind: framework.lacking_for(kind) is None)
+        plain = free.plain.where(lambda kind: kind.scalar)
+        special = free.quantities - plain.quantities
+        return alike, special + self.headroom.most(client.role, plain.scalars)
 
     def surely_wanted(self, agent: Agent, client: Client, needs: Needs) -> bool:
         """Return whether a client is certain to accept an offer of one task on an agent.
@@ -532,7 +533,7 @@ def _largest_offers(
     groups = [(clients & ~reserving, "")]
     if reserving:
         groups += [
-            (clients & index.reserved_for([top]), top)
+            (clients & index.in_role(top), top)
             for top in {top_level(role) for role in free.reservations}
         ]
     for group, top in groups:

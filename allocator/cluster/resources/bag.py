@@ -91,6 +91,8 @@ class Resources(Mapping[Kind, Amount]):
         if item is not self:
             amounts = self._amounts
             entries = item._amounts.items()  # noqa: SLF001 - another bag
+            if len(entries) > len(amounts):
+                return False
             for kind, amount in reversed(entries):  # ranges differ more often, and come last
                 present = amounts.get(kind)
                 if present is not amount and (present is None or not covers(present, amount)):
@@ -219,6 +221,24 @@ class Resources(Mapping[Kind, Amount]):
         if offerable is None:
             offerable = self._offerable[key] = self._part([None, *roles])
         return offerable
+
+    def covers_reserved(self, free: "Resources", role: str) -> bool:
+        """Return whether the bag contains what another bag has reserved for a role.
+
+        Entries reserved for the role's ancestors count, too. Costs O(these entries).
+
+        Args:
+            free: The other bag.
+            role: The role.
+        """
+        reserved, amounts = free._parts.kinds, self._amounts  # noqa: SLF001 - another bag
+        while role:
+            for kind in reserved.get(role, ()):
+                present = amounts.get(kind)
+                if present is None or not covers(present, free[kind]):
+                    return False
+            role = role.rpartition("/")[0]
+        return True
 
     def offerable_below(self, top: str) -> "Resources":
         """Return the entries that reservations allow to offer to a top-level role or a sub-role."""
