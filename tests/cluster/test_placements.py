@@ -1,7 +1,9 @@
 """Offers go only where constraints allow; constraints follow agents, frameworks and labels."""
 
+import gc
 from collections.abc import Sequence
 from dataclasses import replace
+from random import Random
 from sys import getsizeof
 
 import pytest
@@ -331,6 +333,54 @@ def test_the_hosts_of_many_agents_are_tested_as_single_hosts_are() -> None:
         assert eligible is not None
         assert sorted(eligible) == sorted(expected)
         placements.discard_framework(framework.id)
+
+
+def test_attributes_of_many_agents_are_tested_as_those_of_single_agents_are() -> None:
+    lot = Random(1)
+
+    def attribute(name: str) -> mesos.Attribute:
+        made = mesos.Attribute(name=name, type=lot.choice(mesos.Value.Type.values()))
+        made.text.value = lot.choice("123")
+        made.scalar.value = lot.choice([1, 2, 3])
+        made.ranges.range.add(begin=lot.choice([1, 2]), end=lot.choice([2, 3]))
+        made.set.item.extend(lot.sample("123", 2))
+        return made
+
+    placements, hosts = Placements({}), dict[str, Host]()
+    for number in range(300):
+        names = lot.choices("abc", k=lot.randrange(5))
+        hosts[f"s{number}"] = Host(f"h{number}", (), tuple(map(attribute, names)))
+        run_to_completion(placements.put_agent(f"s{number}", hosts[f"s{number}"]))
+    for text in ("a:1", "a:2;a:3", "b:2;c:1", "a:1;b:1.0;b:3", "d:1", "a:1;d:1"):
+        described = read_subscription("f", info("f", "r", {"attributes": text}), Limits())
+        placements.put_framework(Framework("f", described, active=True, suppressed=set()))
+        eligible = placements.eligible_agents("f")
+        assert eligible is not None
+        expected = [name for name, host in hosts.items() if described.constraint.admits(host)]
+        assert [*eligible] == expected
+        assert bool(expected) == ("d" not in text)
+
+
+def test_many_attributes_of_many_agents_cost_few_calls_and_objects() -> None:
+    def costs(attributes: int) -> tuple[int, int]:
+        slave, placements = mesos.SlaveInfo(hostname="h"), Placements({})
+        for number in range(attributes):
+            slave.attributes.add(name=f"n{number}", type=mesos.Value.TEXT).text.value = "x"
+        for number in range(2000):
+            run_to_completion(placements.put_agent(f"s{number}", Host.of(slave)))
+        label = ";".join(f"n{number}:x" for number in range(attributes))
+        described = read_subscription("f", info("f", "r", {"attributes": label}), Limits())
+        framework = Framework("f", described, active=True, suppressed=set())
+        gc.collect()
+        before = len(gc.get_objects())
+        calls = counted(lambda: placements.put_framework(framework))
+        gc.collect()
+        assert placements.number("f") == 2000
+        return calls, len(gc.get_objects()) - before
+
+    few, many = costs(2), costs(12)
+    assert many[0] - few[0] < 10 * 2000 * 5, "an attribute costs an agent fewer than 5 calls"
+    assert many[1] < 500, "no attribute of an agent leaves an object to garbage collection"
 
 
 def test_many_globs_cost_no_more_for_more_agents() -> None:

@@ -4,6 +4,7 @@ import difflib
 import ipaddress
 import math
 import re
+from array import array
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -38,7 +39,9 @@ _IPV4 = re.compile(rf"{_OCTET}(?:\.{_OCTET}){{3}}")
 _GLOBS_A_STEP = 8
 """Number of globs that one cooperative step compares with the hosts of a table."""
 _HOSTS_A_STEP = 100
-"""Number of hosts whose attributes one cooperative step reads."""
+"""Number of hosts of which one cooperative step reads the names of all attributes."""
+_VALUES_A_STEP = 500
+"""Number of hosts of which one cooperative step reads the attributes of one name."""
 _DIGITS = bytes.maketrans(b"\0\1", b"01")
 _WILDCARDS = 8
 """Maximum number of wildcards in a list of hosts, as a multiple of `limits.patterns`."""
@@ -421,11 +424,13 @@ def _suggest_attributes(required: _Required, hosts: Iterable[Host]) -> Cooperati
     for number, host in enumerate(hosts):
         if number % _HOSTS_A_STEP == 0:
             yield
-        if host.has(required):
-            return ""
-        own = host.values_of(required.name)
-        if own is not None and len(values) < _MOST_COLLECTED:
-            values.update(own.described())
+        named = [each for each in host.attributes if each.name == required.name]
+        if named:
+            own = _Values.of(named)
+            if own.contain(required):
+                return ""
+            if len(values) < _MOST_COLLECTED:
+                values.update(own.described())
         if len(names) < _MOST_COLLECTED:
             attributes = islice(host.attributes, _MOST_COLLECTED)
             names.update(excerpt(each.name, _LONGEST_SUGGESTED) for each in attributes)
@@ -450,6 +455,7 @@ class HostTable:
 
     A set of hosts is an integer, in which bit i represents host i. Each glob costs a few operations
     on such integers. A required attribute is compared with each different value that hosts have.
+    The table keeps no object for each host, so that garbage collection has nothing to visit.
 
     Args:
         hosts: The hosts; None for a place without a host.
@@ -461,7 +467,11 @@ class HostTable:
         """All hosts."""
         self._names: NameTable | None = None
         """The names of the hosts; None before the first glob."""
-        self._values: dict[str, tuple[list[_Values | None], list[int]]] = {}
+        self._layouts: list[tuple[str, ...]] = []
+        """The different sequences of names of attributes; empty before the first attribute."""
+        self._layout_of = array("I")
+        """For each host, the index of its layout."""
+        self._values: dict[str, tuple[list[_Values | None], array[int]]] = {}
         """The different values of the attributes of a name, and for each host their index."""
 
     def __len__(self) -> int:
@@ -489,18 +499,61 @@ class HostTable:
         """
         known = self._values.get(required.name)
         if known is None:
-            indexes, places = list[int](), dict[_Values | None, int]()
-            for number, host in enumerate(self._hosts):
-                if number % _HOSTS_A_STEP == 0:
-                    yield
-                values = None if host is None else host.values_of(required.name)
-                indexes.append(places.setdefault(values, len(places)))
-            if places.keys() <= {None}:
+            if not self._layouts:
+                yield from self._read_layouts()
+            if not any(required.name in layout for layout in self._layouts):
                 return 0  # not kept, because frameworks may name any number of attributes
-            known = self._values[required.name] = [*places], indexes
+            known = self._values[required.name] = yield from self._read_values(required.name)
         different, indexes = known
-        verdicts = [values is not None and values.contain(required) for values in different]
+        verdicts = list[bool]()
+        for first in range(0, len(different), _VALUES_A_STEP):
+            if first:
+                yield
+            batch = different[first : first + _VALUES_A_STEP]
+            verdicts += [values is not None and values.contain(required) for values in batch]
         return _mask(map(verdicts.__getitem__, indexes))
+
+    def _read_layouts(self) -> Cooperative[None]:
+        """Read the names of all hosts' attributes. Generator for cooperative steps."""
+        layouts: dict[tuple[str, ...], int] = {}
+        layout_of = array("I")
+        for number, host in enumerate(self._hosts):
+            if number % _HOSTS_A_STEP == 0:
+                yield
+            names = () if host is None else tuple([each.name for each in host.attributes])
+            layout_of.append(layouts.setdefault(names, len(layouts)))
+        self._layouts, self._layout_of = [*layouts], layout_of
+
+    def _read_values(self, name: str) -> Cooperative[tuple[list[_Values | None], "array[int]"]]:
+        """Return the different values of the attributes of a name, and each host's index of them.
+
+        Attributes are compared as bytes, and only different ones are read. Generator for
+        cooperative steps.
+        """
+        places_of = [
+            [place for place, each in enumerate(layout) if each == name] for layout in self._layouts
+        ]
+        different: list[_Values | None] = [None]
+        indexes, known = array("I"), dict[bytes | tuple[bytes, ...], int]()
+        for number, host in enumerate(self._hosts):
+            if number % _VALUES_A_STEP == 0:
+                yield
+            places = places_of[self._layout_of[number]]
+            if host is None or not places:
+                indexes.append(0)
+                continue
+            attributes = host.attributes
+            key: bytes | tuple[bytes, ...]
+            if len(places) == 1:
+                key = attributes[places[0]].SerializePartialToString()
+            else:
+                key = tuple([attributes[place].SerializePartialToString() for place in places])
+            index = known.get(key)
+            if index is None:
+                index = known[key] = len(different)
+                different.append(_Values.of(attributes[place] for place in places))
+            indexes.append(index)
+        return different, indexes
 
 
 def _mask(flags: Iterable[bool]) -> NameMask:
