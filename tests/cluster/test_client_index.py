@@ -39,9 +39,9 @@ MINIMUMS: list[list[dict[str, float]]] = [
 ]
 CAPACITIES = ["", "cpus:1", "cpus:3", "cpus:4;mem:9", "mem:10;ports:1", "ports:2", "fpgas:1"]
 INPUT = {"ledger", "filters"}
-KEPT = {"excluded", "changes", "reserved_for"}
-"""Results of `excluded_from`, the changes since, and results of `reserved_for`. The test compares
-results instead."""
+KEPT = {"excluded", "changes", "by_row", "reserved_for"}
+"""Results of `excluded_from` and its parts, the changes since, and results of `reserved_for`. The
+test compares results instead."""
 
 
 def content(index: ClientIndex) -> dict[str, Any]:

@@ -68,8 +68,8 @@ class _ChangedConditions:
     """Clients whose constraints have changed, or that have stopped wanting offers."""
     constraints: list[tuple[ConstraintGroup, ClientMask]]
     """Placement constraints of these clients, and the clients with each constraint."""
-    exclusions: list[tuple[Client, ClientMask]]
-    """Each of these clients that excludes any agent by offer constraints, and its bit."""
+    frameworks: list[str]
+    """Frameworks of these clients, if a client excludes any agent by offer constraints."""
     total: int
     """Number of conditions in this change and in all earlier changes."""
 
@@ -295,9 +295,8 @@ class ClientIndex:
         """Clients with a demand that an agent may meet, by this demand."""
         self.by_names: dict[frozenset[str], ClientMask] = {}
         """The same clients, by the names of the resources in their demands."""
-        self.client = dict[ClientMask, Client]()
-        """The client that each bit represents."""
-        self.bit = dict[Client, ClientMask]()
+        self.client, self.bit = dict[ClientMask, Client](), dict[Client, ClientMask]()
+        """The client that each bit represents, and the bit of each client."""
         self.tasks = dict[Client, Quantities]()
         """Resource needs of one unit (`Ledger.unit_demand`), for clients with a known demand.
 
@@ -330,6 +329,8 @@ class ClientIndex:
         self._by_constraint: dict[ConstraintGroup, ClientMask] = {}
         self._excluded: dict[str, _Excluded] = {}
         """The last result of `excluded_from`, by agent."""
+        self._by_row: dict[str, tuple[tuple[str, ...], list[dict[int, ClientMask]]]] = {}
+        """Roles of a framework, and their clients by each byte of a row (`Exclusions.row`)."""
         self._changes: list[_ChangedConditions] = []
         """Changes since the oldest entry of `_excluded`."""
 
@@ -360,6 +361,7 @@ class ClientIndex:
             if number and not number % _CLIENTS_A_STEP:
                 yield
             self._remove(client)
+            self._by_row.pop(client.framework, None)
         for number, client in enumerate(clients.wanting_among(changed)):
             if number and not number % _CLIENTS_A_STEP:
                 yield
@@ -526,19 +528,17 @@ class ClientIndex:
         ledger, known = self._ledger, self._excluded.get(agent)
         host = ledger.placements.host(agent)
         if known is None or known.host is not host:
-            excluding = ledger.exclusions.of(agent)
             clients = self._excluding(agent, self._by_constraint.items())
-            for client in excluding:
-                clients |= self.bit.get(client, 0)
+            for framework in ledger.exclusions.frameworks(agent):
+                clients |= self._excluding_in(framework, agent)
         elif known.changes == len(self._changes):
             return known.clients
         else:
             clients = known.clients
             for change in self._changes[known.changes :]:
                 clients = clients & ~change.clients | self._excluding(agent, change.constraints)
-                for client, bit in change.exclusions:
-                    if ledger.exclusions.excludes(client, agent):
-                        clients |= bit
+                for framework in change.frameworks:
+                    clients |= self._excluding_in(framework, agent) & change.clients
         self._excluded[agent] = _Excluded(clients, host, len(self._changes))
         return clients
 
@@ -554,6 +554,34 @@ class ClientIndex:
         excluding = 0
         for constraint, clients in constraints:
             if agent not in constraint.agents:
+                excluding |= clients
+        return excluding
+
+    def _excluding_in(self, framework: str, agent: str) -> ClientMask:
+        """Return the clients of a framework whose offer constraints exclude an agent.
+
+        Costs an operation on masks for eight roles.
+
+        Args:
+            framework: The framework's ID.
+            agent: The agent's ID.
+        """
+        if framework not in self.by_framework:
+            return 0
+        roles, row = self._ledger.exclusions.row(framework, agent)
+        known = self._by_row.get(framework)
+        if known is None or known[0] is not roles:
+            known = self._by_row[framework] = roles, [{} for _ in range(0, len(roles), 8)]
+        excluding = 0
+        for place, byte in enumerate(row):
+            if byte:
+                clients = known[1][place].get(byte)
+                if clients is None:
+                    clients = 0
+                    for number, role in enumerate(roles[8 * place : 8 * place + 8]):
+                        if byte >> number & 1:
+                            clients |= self.bit.get(Client(role, framework), 0)
+                    known[1][place][byte] = clients
                 excluding |= clients
         return excluding
 
@@ -579,7 +607,7 @@ class ClientIndex:
         """
         conditions, changed = self._ledger.exclusions, 0
         constraints: dict[ConstraintGroup, ClientMask] = {}
-        excluding: list[tuple[Client, ClientMask]] = []
+        frameworks: dict[str, None] = {}
         for client, before in former:
             bit, constraint = after = self._conditions(client)
             if before == after and client not in exclusions.clients:
@@ -588,17 +616,17 @@ class ClientIndex:
             if constraint is not None:
                 constraints[constraint] = constraints.get(constraint, 0) | bit
             if bit and conditions.number(client):
-                excluding.append((client, bit))
+                frameworks[client.framework] = None
         for agent in exclusions.agents:
             self._excluded.pop(agent, None)
         number = self._changes[-1].total if self._changes else 0
-        number += bool(changed) + len(constraints) + len(excluding)
+        number += bool(changed) + len(constraints) + len(frameworks)
         if not exclusions.known or number > _CHANGES + len(self._by_constraint) + len(conditions):
             self._excluded.clear()
         if not self._excluded:
             self._changes.clear()
         elif changed:
-            change = _ChangedConditions(changed, [*constraints.items()], excluding, number)
+            change = _ChangedConditions(changed, [*constraints.items()], [*frameworks], number)
             self._changes.append(change)
 
     def fitting(self, capacity: Mapping[str, int]) -> ClientMask:
