@@ -825,6 +825,28 @@ def test_many_agents_are_tested_against_many_globs_in_many_short_steps() -> None
     assert max(costs) * 3 < sum(costs)
 
 
+def test_a_cycle_over_declined_agents_that_have_not_changed_costs_few_calls() -> None:
+    """A REQUEST without effect marks all agents, and all clients still decline them."""
+
+    def cost(number: int) -> int:
+        made = MasterSide("drf", {})
+        made.settings = replace(made.settings, whole_from=10)
+        made.engine = Engine(made.settings)
+        made.restore(contract.Snapshot(time_ns=made.now_ns))
+        made.add_framework("f", "r")
+        for agent in range(number):
+            (offer,) = made.add_agent(f"s{agent}", "cpus:4;mem:64")
+            assert not made.recover(offer, refuse_seconds=1e6)
+        made.tick()
+        for _ in range(2):
+            made.send(contract.RequestResources(framework_id="f"))
+            calls = counted(made.tick)
+        assert made.engine.statistics.candidates > 3 * number
+        return calls
+
+    assert cost(200) - cost(100) < 100 * 25
+
+
 def test_attributes_of_many_agents_are_read_in_many_short_steps() -> None:
     data = mesos.SlaveInfo(hostname="h")
     data.attributes.add(name="zone", type=mesos.Value.TEXT).text.value = "a"

@@ -554,6 +554,8 @@ class BulkAllocator:
     ) -> Cooperative[list[AgentGroup]]:
         """Group agents for bulk allocation; return groups in the order of their first agents.
 
+        Agents that no client may use are in no group: a cycle offers nothing of them.
+
         Args:
             agents: The agents to group, in the order in which the cycle visits them.
             may_use: Returns the clients that may use an agent and do not decline all its resources.
@@ -567,6 +569,8 @@ class BulkAllocator:
             if number and not number % agents_a_step:
                 yield
             clients = may_use(agent)
+            if not clients:
+                continue
             key = self._group_key(agent, clients)
             group = (
                 AgentGroup([], []) if key is None else by_key.setdefault(key, AgentGroup([], []))

@@ -86,6 +86,19 @@ class _Declined:
     """Instant, in nanoseconds, after which the entry must be checked; None: no check is due."""
     principal: str = ""
     """Principal for whose entries this entry counts."""
+    compared: Resources | None = None
+    """The available resources that `contains` had last as an argument."""
+    contained: bool = False
+    """The result of `contains` for `compared`."""
+
+    def contains(self, available: Resources) -> bool:
+        """Return whether the declined resources contain an agent's available resources.
+
+        The last result is kept, because cycles examine most agents without a change again.
+        """
+        if available is not self.compared:
+            self.compared, self.contained = available, available in self.resources
+        return self.contained
 
 
 class OfferFilters:
@@ -309,7 +322,7 @@ class OfferFilters:
         """
         remaining = among
         for entry in self._by_agent.get(agent, {}).values():
-            if entry.mask & remaining and available in entry.resources:
+            if entry.mask & remaining and entry.contains(available):
                 remaining &= ~entry.mask
         return among & ~remaining
 
