@@ -305,8 +305,8 @@ class ClientIndex:
         """Clients whose own minimum offer replaces the master's minimum."""
         self._without_minimum: ClientMask = 0
         """Clients whose own minimum offer is empty: every offer reaches this minimum."""
+        # Clients of a role and of its sub-roles.
         self._in_role: dict[str, ClientMask] = {}
-        """Clients of a role and of its sub-roles."""
         # Results of `reserved_for` since the last change of a client.
         self._reserved_for: dict[frozenset[str], ClientMask] = {}
         self._alike: dict[tuple[bool, frozenset[int]], ClientMask] = {}
