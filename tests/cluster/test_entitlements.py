@@ -617,7 +617,7 @@ def entitlements_after(seed: int, changes: int = 150) -> list[dict[str, object]]
 
 @pytest.mark.interpreted
 @pytest.mark.parametrize("seed", range(12))
-def test_pools_that_are_not_counted_again_keep_the_entitlements_of_pools_that_are(
+def test_pools_have_the_same_entitlements_whether_or_not_they_are_counted_again(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     after = entitlements_after(seed)

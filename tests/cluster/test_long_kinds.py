@@ -45,7 +45,7 @@ def give_back(master: MasterSide, labels: list[tuple[str, str]]) -> list[str]:
 
 
 @pytest.mark.parametrize("labels", LONG.values(), ids=LONG)
-def test_a_tenant_cannot_hide_what_it_holds_behind_labels(labels: list[tuple[str, str]]) -> None:
+def test_a_tenant_cannot_hide_its_holdings_behind_labels(labels: list[tuple[str, str]]) -> None:
     for long in ([("k", "v")], labels):
         master = site(long)
         assert master.engine.pool.capacity["cpus"] == 4000
@@ -83,7 +83,7 @@ def test_a_snapshot_counts_resources_with_too_long_labels_as_events_do() -> None
     assert master.engine.pool.standing("r").share == 1.0
 
 
-def test_kinds_that_mesos_finds_equal_have_the_same_short_form_and_no_role_is_offered_it() -> None:
+def test_equal_kinds_have_the_same_short_form_which_no_role_is_offered() -> None:
     x, y = ("k", "x" * 900), ("k", "y" * 900)
     xy, yx = (
         decoded(shortened(reserved(labels).SerializeToString(), 1500))[0]

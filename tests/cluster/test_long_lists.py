@@ -460,7 +460,7 @@ def test_the_reason_of_a_framework_is_short_however_long_its_labels_and_roles_ar
     assert len(reason) < 4000
 
 
-def test_of_a_resource_name_that_no_agent_can_have_only_the_beginning_is_kept() -> None:
+def test_only_the_beginning_of_a_very_long_resource_name_is_kept() -> None:
     name = "n" * 100_000
     master = MasterSide(limits=LIMITS)
     info = mesos.FrameworkInfo.FromString(framework_info("f", "a"))

@@ -345,7 +345,7 @@ def test_roles_with_different_lists_run_no_code_for_a_pair() -> None:
 
 
 @pytest.mark.interpreted
-def test_an_agent_finds_the_roles_that_exclude_it_eight_at_a_time() -> None:
+def test_an_agent_reads_its_excluding_roles_eight_at_a_time() -> None:
     def cost(roles: int) -> int:
         lot, made = Random(1), MasterSide("drf", {})
         made.send(*(agent_call(f"s{number}", "cpus:4;mem:64") for number in range(50)))

@@ -143,7 +143,7 @@ def test_of_too_many_declined_resources_only_a_principal_with_more_than_its_shar
             assert refused == expected or (expected and not safe[PRINCIPALS[client]])
 
 
-def test_a_tenant_that_declines_ever_different_amounts_keeps_the_limit_of_filters() -> None:
+def test_a_tenant_with_ever_different_amounts_keeps_the_limit_of_filters() -> None:
     master = MasterSide(limits=Limits(all_filters=20))
     for principal in ("honest", "hostile"):
         info = mesos.FrameworkInfo.FromString(framework_info(principal, principal))

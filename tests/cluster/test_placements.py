@@ -335,7 +335,7 @@ def test_the_hosts_of_many_agents_are_tested_as_single_hosts_are() -> None:
         placements.discard_framework(framework.id)
 
 
-def test_attributes_of_many_agents_are_tested_as_those_of_single_agents_are() -> None:
+def test_attributes_of_many_agents_are_tested_like_attributes_of_single_agents() -> None:
     lot = Random(1)
 
     def attribute(name: str) -> mesos.Attribute:

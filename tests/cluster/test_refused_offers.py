@@ -110,7 +110,7 @@ def test_seldom_refusals_of_a_reservation_never_lengthen_its_wait() -> None:
 
 @pytest.mark.parametrize("ignored", [True, False])
 @pytest.mark.parametrize("leaves_role", [True, False])
-def test_refusals_that_a_framework_causes_by_its_departure_withhold_nothing_from_others(
+def test_a_departed_framework_withholds_nothing_from_others_by_refusals(
     *, leaves_role: bool, ignored: bool
 ) -> None:
     """Five times, a framework leaves after it has got an offer, and another framework arrives."""

@@ -263,7 +263,7 @@ def test_a_used_volume_counts_in_equal_parts_for_the_members_of_each_pool_that_u
 
 
 @pytest.mark.parametrize("once", [True, False])
-def test_a_volume_that_many_roles_use_takes_no_headroom_from_other_roles(*, once: bool) -> None:
+def test_a_volume_of_many_roles_takes_no_headroom_from_different_roles(*, once: bool) -> None:
     """The quota's role waits for disk. Without the rule, the cluster's disk seems to be full."""
     site = Site(headroom_counts_volumes_once=once)
     roles = [f"a/{number}" for number in range(10)]

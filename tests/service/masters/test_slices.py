@@ -255,7 +255,7 @@ MOST = 200
 
 @pytest.mark.parametrize("version", [VERSION, UNSLICED])
 @pytest.mark.parametrize("begins", [True, False])
-def test_offers_that_are_too_long_for_one_message_are_sent_in_several(
+def test_very_long_offers_are_sent_in_several_messages(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, version: int, begins: bool
 ) -> None:
     """The offers are made for a snapshot, or after the arrival of the agents."""

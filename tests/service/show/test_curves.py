@@ -205,7 +205,7 @@ def test_different_charts_together_use_the_database_for_a_fifth_of_the_time(
     assert elapsed >= 5 * (chronicle.queries - 1)
 
 
-def test_readers_that_disconnect_leave_at_most_one_query_behind() -> None:
+def test_disconnected_readers_leave_at_most_a_single_query_behind() -> None:
     engine, past = watched(60)
     chronicle = Chronicle([])
     source = Curves(engine, past, chronicle)
