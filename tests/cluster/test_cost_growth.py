@@ -1030,7 +1030,7 @@ def test_many_shared_volumes_of_a_role_of_many_levels_cost_a_sample_little() -> 
 
 @pytest.mark.interpreted
 def test_shared_volumes_of_a_role_of_many_levels_cost_each_level_no_lines() -> None:
-    """Two clients of the role hold each volume, so each level repeats all volumes."""
+    """Two clients of the role hold each volume. Each level repeats all volumes."""
 
     def cost(levels: int, held: int) -> int:
         data = [resource("disk", "1", reserved=["a"]) for _ in range(held)]

@@ -15,7 +15,7 @@ LONG = {"many labels": [("k", "x" * 200)] * 6, "a long label": [("k", "x" * 1500
 def reserved(
     labels: list[tuple[str, str]], *, role: str | None = "r", name: str = "cpus"
 ) -> mesos.Resource:
-    """Return 4 CPUs that are reserved for `r` with labels, allocated to a role or free."""
+    """Return 4 CPUs with a reservation for `r` and labels, allocated to a role or free."""
     message = resource(name, "4", reserved=["r"], role=role)
     for key, value in labels:
         message.reservations[0].labels.labels.add(key=key, value=value)
@@ -35,7 +35,7 @@ def site(labels: list[tuple[str, str]], limits: Limits = LIMITS) -> MasterSide:
 
 
 def give_back(master: MasterSide, labels: list[tuple[str, str]]) -> list[str]:
-    """Return the resources that are offered after the framework has given back the CPUs."""
+    """Return the offered resources after the framework has given back the CPUs."""
     offers = master.send(
         contract.RecoverResources(
             framework_id="f", agent_id="s", resources=[reserved(labels).SerializeToString()]

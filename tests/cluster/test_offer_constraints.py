@@ -252,7 +252,7 @@ def test_exclusions_are_the_pairs_of_the_last_reports() -> None:
 
 
 def by_rows(exclusions: Exclusions, agent: str) -> list[Client]:
-    """Return the clients that exclude an agent, read from the rows of their frameworks."""
+    """Return the excluding clients of an agent, read from the rows of their frameworks."""
     clients = list[Client]()
     for framework in exclusions.frameworks(agent):
         roles, row = exclusions.row(framework, agent)

@@ -111,7 +111,7 @@ PRINCIPALS = {client: "p" + client.framework for client in CLIENTS}
 def test_of_too_many_declined_resources_only_a_principal_with_more_than_its_share_loses(
     history: list[tuple[object, ...]],
 ) -> None:
-    """An equal share of the limit is kept, whatever other principals decline."""
+    """Each principal keeps an equal share of the limit."""
     filters, plain, now = OfferFilters(0, MOST_ENTRIES), PlainFilters(), 0
     stored: list[tuple[str, str, object, int]] = []  # dropped filters take memory for a while
     safe = dict.fromkeys(PRINCIPALS.values(), True)

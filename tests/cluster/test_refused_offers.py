@@ -113,7 +113,7 @@ def test_seldom_refusals_of_a_reservation_never_lengthen_its_wait() -> None:
 def test_a_departed_framework_withholds_nothing_from_others_by_refusals(
     *, leaves_role: bool, ignored: bool
 ) -> None:
-    """Five times, a framework leaves after it has got an offer, and another framework arrives."""
+    """Five times, a framework leaves after an offer, and an honest framework arrives."""
     master = site(RESERVED)
     master.settings = replace(master.settings, departed_refuse_nothing=ignored)
     master.engine = Engine(master.settings)

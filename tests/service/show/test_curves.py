@@ -42,7 +42,7 @@ class Chronicle:
         """The first user of each query."""
         self.running = 0
         self.most_running = 0
-        """Maximum number of queries at one time."""
+        """Maximum number of concurrent queries."""
         self.answers = asyncio.Event()
         """Queries are answered once it is set."""
         self.answers.set()
