@@ -1252,3 +1252,20 @@ def test_inverse_offers_to_many_frameworks_take_many_short_steps() -> None:
         )
         assert sum(len(offers.inverse_offers) for offers in decisions.inverse_offers) == len(names)
         assert max(costs) * 3 < sum(costs)
+
+
+def test_offers_of_many_reservations_take_many_short_steps() -> None:
+    made = MasterSide("drf", {})
+    made.add_framework("f", "r")
+    agent = agent_call("s", "mem:64")
+    for number in range(2000):
+        part = resource("cpus", "0.01", reserved=["r"])
+        part.reservations[0].labels.labels.add(key="k", value=f"{number}")
+        agent.total.append(part.SerializeToString())
+    made.sequence += 1
+    event = contract.Event(sequence=made.sequence, time_ns=made.now_ns, add_agent=agent)
+    costs, decisions = counted_steps(made.engine.apply_in_steps(contract.Events(events=[event])))
+    assert [len(offer.resources) for offers in decisions.offers for offer in offers.offers] == [
+        2001
+    ]
+    assert max(costs[1:]) * 3 < sum(costs[1:]), "after the agent is read, in the first step"

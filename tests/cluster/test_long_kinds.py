@@ -93,6 +93,13 @@ def test_equal_kinds_have_the_same_short_form_which_no_role_is_offered() -> None
     assert not any(xy.offerable_to(role) for role in ("r", "r/s"))
 
 
+@pytest.mark.parametrize("many", [59, 61])
+def test_each_label_counts_as_128_bytes(many: int) -> None:
+    data = reserved([("k", "")] * many).SerializeToString()
+    assert 256 < len(data) < 1000
+    assert (shortened(data, 8192) is data) == (many == 59)
+
+
 def test_volumes_with_different_long_identifiers_stay_apart() -> None:
     kinds = set()
     for identifier in ("p" * 2000, "q" * 2000):

@@ -109,9 +109,9 @@ def test_seldom_refusals_of_a_reservation_never_lengthen_its_wait() -> None:
 
 
 @pytest.mark.parametrize("ignored", [True, False])
-@pytest.mark.parametrize("leaves_role", [True, False])
+@pytest.mark.parametrize("way", ["leaves its role", "is inactive", "is not understood"])
 def test_a_departed_framework_withholds_nothing_from_others_by_refusals(
-    *, leaves_role: bool, ignored: bool
+    way: str, *, ignored: bool
 ) -> None:
     """Five times, a framework leaves after an offer, and an honest framework arrives."""
     master = site(RESERVED)
@@ -121,11 +121,12 @@ def test_a_departed_framework_withholds_nothing_from_others_by_refusals(
     honest = []
     for _ in range(5):
         assert offer.framework == "f"
-        if leaves_role:
-            info = framework_info("f", "elsewhere")
-            master.send(contract.UpdateFramework(framework_id="f", info=info))
-        else:
+        if way == "is inactive":
             master.send(contract.DeactivateFramework(framework_id="f"))
+        else:
+            role = "elsewhere" if way == "leaves its role" else "not/../understood"
+            info = framework_info("f", role)
+            master.send(contract.UpdateFramework(framework_id="f", info=info))
         master.add_framework("honest", "a")
         honest += (offers := refuse(master, offer))
         master.send(contract.RemoveFramework(framework_id="honest"))

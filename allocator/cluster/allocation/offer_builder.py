@@ -14,6 +14,7 @@ from allocator.cluster.frameworks.subscription import Alternatives
 from allocator.cluster.metering.metered import note_offer
 from allocator.cluster.quota import Headroom, top_level
 from allocator.cluster.resources import NOTHING, Kind, Resources
+from allocator.cluster.resources.bag import KINDS_A_STEP
 from allocator.cluster.state import Cluster
 from allocator.contract import allocator_pb2 as contract
 from allocator.cooperative import Cooperative, InParts
@@ -465,12 +466,19 @@ class OfferBuilder:
         by_framework, self._offers = self._offers, {}
         self.written += self.unwritten
         self.unwritten = 0
+        written = 0
         for framework, by_agent in by_framework.items():
             offers = self._answer.last.offers.add(framework_id=framework).offers
             for (agent, role), share in by_agent.items():
+                if len(share) > KINDS_A_STEP:
+                    yield from share.messages_in_steps(role)
                 messages = share.messages(role)
                 offers.add(role=role, agent_id=agent, resources=messages)
                 self._answer.size += sum(map(len, messages))
+                written += len(messages)
+                if written > KINDS_A_STEP:
+                    written = 0
+                    yield
                 if meter is not None:
                     note_offer(meter, self._ledger.clients, Client(role, framework), now)
             yield

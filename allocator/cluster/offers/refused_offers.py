@@ -51,12 +51,18 @@ class RefusedOffers:
         """Return whether a refusal of an offer concerns the agent's resources.
 
         A tenant can leave its role whenever it has got an offer, and so cause refusals without end.
+        After an unacceptable update, the engine does not know which roles the framework has left.
 
         Args:
             framework: The framework of the offer; None if it is gone.
             role: The role of the offer.
         """
-        departed = framework is None or not framework.active or role not in framework.roles
+        departed = (
+            framework is None
+            or not framework.active
+            or framework.subscription.flaw is not None
+            or role not in framework.roles
+        )
         return not (departed and self._departed_refuse_nothing)
 
     def note(self, agent: str, resources: Resources, now_ns: int) -> None:

@@ -21,6 +21,8 @@ _BYTES_A_STEP = 2**14
 """Bytes of serialised resources that are parsed in one cooperative step."""
 _ENTRY = 100
 """Bytes that take as long to parse as the overhead of one resource."""
+KINDS_A_STEP = 200
+"""Number of kinds of which a cooperative step writes the messages."""
 _MANY = 16
 """Number of kinds above which a changed bag takes its parts over from the bag before the change."""
 
@@ -418,12 +420,19 @@ class Resources(Mapping[Kind, Amount]):
     def messages(self, role: str) -> list[bytes]:
         """Return the bag as serialised Resource messages that are allocated to a role."""
         messages = self._messages.get(role)
+        return run_to_completion(self.messages_in_steps(role)) if messages is None else messages
+
+    def messages_in_steps(self, role: str) -> Cooperative[list[bytes]]:
+        """Generator form of `messages`, because a bag may have thousands of kinds."""
+        messages = self._messages.get(role)
         if messages is None:
-            messages = self._messages[role] = [
-                encoded(kind.template, amount if kind.whole is None else kind.whole, role)
-                for kind, amount in self._amounts.items()
-                for _copy in range(1 if kind.whole is None else cast("int", amount))
-            ]
+            messages = []
+            for number, (kind, amount) in enumerate(self._amounts.items(), 1):
+                if not number % KINDS_A_STEP:
+                    yield
+                size, copies = (amount, 1) if kind.whole is None else (kind.whole, amount)
+                messages += [encoded(kind.template, size, role)] * cast("int", copies)
+            self._messages[role] = messages
         return messages
 
     @lazily

@@ -23,7 +23,7 @@ _AMOUNTS: tuple[Literal["scalar", "ranges", "set", "allocation_info"], ...] = (
     "allocation_info",
 )
 """Fields of a Resource that are no part of its kind."""
-SMALL = 1000
+SMALL = 256
 """Length of a resource in bytes that exceeds no limit. The settings allow no smaller
 `limits.resource` or `limits.resource_kind`, and no fewer `limits.entries` than 500, which take two
 bytes each."""
@@ -148,9 +148,12 @@ def shortened(data: bytes, longest: int) -> bytes:
 
     Args:
         data: The serialised resource. A malformed resource is returned unchanged.
-        longest: Maximum length of the resource without its amount and allocation, in bytes; at
-            least `SMALL`. Beyond `SMALL`, each reservation and label counts as `_ENTRY` bytes more.
+        longest: Maximum length of the resource without its amount and allocation, in bytes. Each
+            reservation and label counts as `_ENTRY` bytes more. Up to `SMALL` bytes are permitted.
     """
+    # A label contains two bytes 10, and a reservation begins with the byte 106.
+    if len(data) + _ENTRY * (data.count(b"\n") // 2 + data.count(b"j")) <= longest:
+        return data
     try:
         message = mesos.Resource.FromString(data)
     except DecodeError:
@@ -160,8 +163,9 @@ def shortened(data: bytes, longest: int) -> bytes:
     for field in _AMOUNTS:
         kind.ClearField(field)
     template = kind.SerializePartialToString()
-    few = len(template) <= SMALL or len(template) + _ENTRY * entries(template) <= longest
-    if len(template) <= longest and few:
+    if len(template) <= longest and len(template) + _ENTRY * entries(template) <= longest:
+        return data
+    if len(template) <= SMALL:
         return data
     role = kind.reservations[-1].role if kind.reservations else ""
     if not is_text(kind.name) or not is_text(role) or len(kind.name) > longest:
