@@ -270,12 +270,13 @@ class JobReader:
                 come `TEXT_COLUMNS`.
 
         Raises:
-            ShapeError: A row has other columns, or the jobs of most users have an unknown form.
+            ShapeError: A row has other columns, or most rows of most users have an unknown form.
         """
         earlier, jobs = self._jobs, dict[str, SeenJob]()
         seen = []
         arrays: dict[int, list[Job]] = {}
         errors: dict[str, ShapeError] = {}
+        readable = 0
         for row in split_rows(text, 1 + len(TEXT_COLUMNS), "squeue"):
             used, _, rest = row.partition(SEPARATOR)
             shown = earlier.get(rest)
@@ -288,6 +289,7 @@ class JobReader:
             except ShapeError as error:
                 errors[row] = error
                 continue
+            readable += 1
             jobs[rest] = shown
             job = shown.job
             if job.tasks and job.number == job.array and job.pending:
@@ -299,22 +301,27 @@ class JobReader:
             record = tasks[0] if len(tasks) == 1 else replace(tasks[0], tasks=together)
             seen.append(SeenJob(record, 0.0))
         if errors:
-            last = self._last_seen(errors, seen)
+            last = self._last_seen(errors, seen, readable)
             seen += last.values()
             jobs |= last
         self._jobs = jobs
         return seen
 
     def _last_seen(
-        self, errors: Mapping[str, ShapeError], seen: Iterable[SeenJob]
+        self, errors: Mapping[str, ShapeError], seen: Iterable[SeenJob], readable: int
     ) -> dict[str, SeenJob]:
         """Return the jobs of rejected rows as the latest reading with resources showed them.
+
+        Args:
+            errors: Errors by rejected row.
+            seen: All other jobs.
+            readable: Number of all other rows.
 
         Returns:
             Jobs by a key unlike any row. The next reading finds the jobs by these keys.
 
         Raises:
-            ShapeError: The jobs of most users have an unknown form.
+            ShapeError: Most rows of most users have an unknown form.
         """
         by_user: dict[str, list[ShapeError]] = {}
         rejected = set()
@@ -322,7 +329,8 @@ class JobReader:
             own, user, *_ = row.split(COLUMN_END)
             by_user.setdefault(plain_name(user), []).append(error)
             rejected.add((own.split(SEPARATOR)[1], plain_name(user)))
-        self._rejected.add_rows("squeue", by_user, {entry.job.user for entry in seen})
+        users = {entry.job.user for entry in seen}
+        self._rejected.add_rows("squeue", by_user, users, readable)
         return {
             f"last {entry.job.number}": entry
             for entry in self._jobs.values()
@@ -379,7 +387,9 @@ def _job(
         waits = state in WAITING and not holding
         allocated = measure(_expected(fields, sizes) if waits else fields["tres-alloc"])
     except NotationError as error:
-        raise ShapeError(f"squeue, {where}: tres-alloc: {error}") from None
+        if not has_ended or started not in {None, ended}:
+            raise ShapeError(f"squeue, {where}: tres-alloc: {error}") from None
+        allocated = Quantities()  # a rejected or cancelled job that never held resources
     return Job(
         number=_whole(fields, "jobid", where),
         array=array,

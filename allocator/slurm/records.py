@@ -84,10 +84,11 @@ def read_accounting(
         rejected: Counts unreadable rows.
 
     Raises:
-        ShapeError: A row has other columns, or the rows of most users have an unknown form.
+        ShapeError: A row has other columns, or most rows of most users have an unknown form.
     """
     rows: list[_Row] = []
     users: set[str] = set()
+    readable = 0
     errors: dict[str, list[ShapeError]] = {}
     for printed in split_rows(text, len(ACCOUNTING_COLUMNS), "sacct"):
         job, user, *_ = fields = printed.split(COLUMN_END)
@@ -99,9 +100,10 @@ def read_accounting(
             errors.setdefault(user, []).append(reason)
         else:
             users.add(user)
+            readable += 1
     if errors:
         counter = RejectedRecords() if rejected is None else rejected
-        counter.add_rows("sacct", errors, users)
+        counter.add_rows("sacct", errors, users, readable)
     return _records(rows)
 
 

@@ -5,7 +5,7 @@ No text from a user may change the meaning of another row.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from hashlib import blake2b
 
 COLUMN_END = "\0"
@@ -23,6 +23,10 @@ SOURCES = ("squeue", "scontrol", "sacct", "sacctmgr", "jobcomp")
 
 class ShapeError(ValueError):
     """A command of Slurm printed something else than expected; the message names the field."""
+
+
+class UnreadableRowsError(ShapeError):
+    """Unreadable rows are a majority of the rows, and from a majority of the users."""
 
 
 class RejectedRecords:
@@ -51,7 +55,11 @@ class RejectedRecords:
         self._new.append(reason)
 
     def add_rows(
-        self, source: str, errors: Mapping[str, Iterable[ShapeError]], users: Collection[str]
+        self,
+        source: str,
+        errors: Mapping[str, Sequence[ShapeError]],
+        users: Collection[str],
+        readable: int,
     ) -> None:
         """Count unreadable rows, unless Slurm's output as a whole has another shape.
 
@@ -59,12 +67,16 @@ class RejectedRecords:
             source: The command.
             errors: Errors by the user of the row.
             users: The users of all other rows.
+            readable: Number of all other rows.
 
         Raises:
-            ShapeError: More than half of the users have unreadable rows.
+            UnreadableRowsError: More than half of the rows are unreadable, and more than half of
+                the users have unreadable rows.
         """
-        if 2 * len(errors) > len(errors.keys() | set(users)):
-            raise next(error for group in errors.values() for error in group)
+        unreadable = sum(map(len, errors.values()))
+        if unreadable > readable and 2 * len(errors) > len(errors.keys() | set(users)):
+            first = next(error for group in errors.values() for error in group)
+            raise UnreadableRowsError(str(first)) from first
         for group in errors.values():
             for error in group:
                 self.add(source, error)

@@ -254,6 +254,39 @@ def test_rows_of_one_user_are_set_aside_and_rows_of_most_users_are_another_shape
         reader.read(bad + job_row(username="man", starttime="soon") + HONEST[1])
 
 
+def test_a_job_that_slurm_rejected_needs_no_amounts() -> None:
+    ends = {"state": "FAILED", "reason": "BadConstraints", "tres-alloc": "cpu=1,mem=4?,node=1"}
+    never = job_row(jobid="6", username="games", starttime="NONE", endtime="9", **ends)
+    at_once = job_row(jobid="7", username="games", starttime="9", endtime="9", **ends)
+    jobs = read_jobs(never + at_once)
+    assert {number: (job.started, job.ended) for number, job in jobs.items()} == {
+        6: (None, 9.0),
+        7: (9.0, 9.0),
+    }
+    assert not any(job.quantities for job in jobs.values())
+    with pytest.raises(ShapeError, match="job 8: tres-alloc: memory is not an amount"):
+        read_jobs(job_row(jobid="8", username="games", starttime="9", endtime="19", **ends))
+
+
+def test_one_unreadable_row_of_the_only_user_is_set_aside() -> None:
+    rejected = RejectedRecords()
+    bad = job_row(jobid="6", username="games", state="PENDING", **{"tres-alloc": "mem=4?"})
+    good = "".join(job_row(jobid=str(number), username="games") for number in (7, 8))
+    seen = JobReader(None, rejected).read(bad + good)
+    assert [entry.job.number for entry in seen] == [7, 8]
+    assert rejected.counts == {"squeue": 1}
+
+
+def test_many_unreadable_rows_of_one_user_stop_no_reading_of_other_users() -> None:
+    rejected = RejectedRecords()
+    bad = [
+        job_row(jobid=str(number), username="games", **{"tres-alloc": "mem=4?"})
+        for number in range(10, 30)
+    ]
+    assert len(JobReader(None, rejected).read("".join((*bad, *HONEST)))) == 2
+    assert rejected.counts == {"squeue": 20}
+
+
 LONG = "sleep 300"
 NODES = (NodeGroup("n", 2, 16, 2000),)
 REST = "main|normal|RUNNING|1|0|1|1|1|||0|cpu=0,mem=1|none"

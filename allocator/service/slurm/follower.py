@@ -17,7 +17,7 @@ from allocator.service.slurm.starts import StartTrail
 from allocator.slurm.adapter import SlurmAdapter
 from allocator.slurm.bridge import Bridge, Cycle
 from allocator.slurm.client import CommandError
-from allocator.slurm.rows import ShapeError
+from allocator.slurm.rows import ShapeError, UnreadableRowsError
 from allocator.slurm.shares import ShareTree
 from allocator.slurm.state import MOST_UNKNOWN_ACCOUNTS
 
@@ -131,7 +131,10 @@ class SlurmFollower:
                 cycle = await asyncio.to_thread(self.bridge.poll)
             except Exception as error:  # noqa: BLE001 - Slurm goes on, and so does the next reading
                 self.contact.note_failure(error)
-                pause = min(2 * pause, _LONGEST_PAUSE)
+                if isinstance(error, UnreadableRowsError):  # no user may delay the next reading
+                    pause = self._every
+                else:
+                    pause = min(2 * pause, _LONGEST_PAUSE)
             else:
                 self.contact.note(cycle, time.monotonic() - started)
                 self._note("accounts", self.bridge.accounts_failure)
