@@ -11,7 +11,7 @@ from threading import Thread
 from typing import NamedTuple
 
 from allocator.slurm.checks import keeps_accounting
-from allocator.slurm.client import CommandError, SlurmClient, complete_lines
+from allocator.slurm.client import CommandError, JobcompFile, SlurmClient
 from allocator.slurm.factors import (
     NO_FACTOR,
     SMALLEST_FACTOR,
@@ -173,6 +173,7 @@ class Bridge:
         """Counts unreadable jobs and records."""
         self._reader = JobReader(self._measure, self.rejected)
         self._queue_reader = QueueReader()
+        self._jobcomp = JobcompFile()
         self._accounts_reading: Future[str] | None = None
         """A reading of the accounts that has begun, and was not taken over yet."""
         self._accounts_asked = _NEVER
@@ -241,6 +242,8 @@ class Bridge:
         names = {job.number: job.single for job, _ in jobs} if asked else {}
         texts = self.client.details({number: names[number] for number in asked})
         details = read_details(texts, self.rejected)
+        if history.jobcomp is not None and not history.accounting:
+            self._jobcomp.note_size(history.jobcomp, now, state.settled.now)
         away = now - state.observed > history.min_job_age
         records: list[Record] = []
         complete = True
@@ -367,8 +370,9 @@ class Bridge:
         """
         if not history.accounting:
             if history.jobcomp is not None and history.jobcomp.is_file():
-                lines = complete_lines(history.jobcomp)
-                return read_jobcomp(lines, self._measure, self.rejected), True
+                settled = self.state.settled.now
+                lines = self._jobcomp.lines(history.jobcomp, settled)
+                return read_jobcomp(lines, self._measure, self.rejected, settled), True
             return [], False
         records: list[Record] = []
         failure = ""

@@ -7,7 +7,7 @@ import secrets
 import shutil
 import subprocess
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from allocator.slurm.checks import keeps_accounting
@@ -24,6 +24,16 @@ _RACES = ("already finished", "Invalid job id", "Job/step already completing")
 """Parts of messages about jobs that have ended since they were read. They are no failures."""
 
 
+_BLOCK_BYTES = 1 << 20
+"""Size of the blocks in which a file is read."""
+_RECORD_END = re.compile(rb" ExitCode=\d+:\d+ ?\n$")
+"""The end of a record of `jobcomp/filetxt`."""
+_LONGEST_END = 64
+"""Maximum number of bytes of the end of a record."""
+_LATE_CLOCK = 60.0
+"""Seconds by which the clock of slurmctld may be behind."""
+_SIZES_EVERY = 10.0
+"""Minimum seconds between two remembered sizes of a file."""
 _EACH_RECORD = "--array-unique"
 """Prints a line for each record of an array. Slurm has this option up to version 22."""
 _EACH_TASK = "--array"
@@ -287,10 +297,65 @@ def may_set_factors(client: SlurmClient, configuration: Mapping[str, str]) -> bo
     return client.admin_level(getpass.getuser()) in {"Operator", "Administrator"}
 
 
-def complete_lines(path: Path) -> list[str]:
-    """Return the complete lines of a text file to which other programs append.
+def complete_lines(path: Path, offset: int = 0) -> Iterator[str]:
+    """Yield the complete lines of a text file to which other programs append.
 
-    `surrogateescape` decodes invalid UTF-8.
+    `surrogateescape` decodes invalid UTF-8. A line longer than a block is yielded in parts.
+
+    Args:
+        path: The file.
+        offset: Bytes before the first line to yield.
     """
-    text = path.read_bytes().decode(errors="surrogateescape")
-    return text.split("\n")[:-1]
+    with path.open("rb") as file:
+        file.seek(offset)
+        rest = b""
+        while block := file.read(_BLOCK_BYTES):
+            *lines, rest = (rest + block).split(b"\n")
+            if len(rest) > _BLOCK_BYTES:
+                lines, rest = [*lines, rest], b""
+            for line in lines:
+                yield line.decode(errors="surrogateescape")
+
+
+class JobcompFile:
+    """The file of `jobcomp/filetxt`, without the records before the settled time.
+
+    slurmctld appends a record after the end of its job. So a record lies after the size that the
+    file had at an earlier time, if its job ended after that time.
+    """
+
+    def __init__(self) -> None:
+        self._identity: tuple[int, int] | None = None
+        """Device and inode of the file."""
+        self._sizes: list[tuple[float, int]] = []
+        """Times in seconds since 1970, and the size of the file at each, in bytes."""
+
+    def note_size(self, path: Path, now: float, settled: float) -> None:
+        """Remember the size of the file, if the file ends with a complete record.
+
+        Args:
+            path: The file.
+            now: The time in seconds since 1970.
+            settled: The time in seconds since 1970 from which records may be needed.
+        """
+        try:
+            with path.open("rb") as file:
+                status = os.fstat(file.fileno())
+                file.seek(max(status.st_size - _LONGEST_END, 0))
+                end = file.read(_LONGEST_END)
+        except OSError:
+            self._sizes = []
+            return
+        identity = status.st_dev, status.st_ino
+        if identity != self._identity or (self._sizes and status.st_size < self._sizes[-1][1]):
+            self._identity, self._sizes = identity, []
+        usable = sum(time < settled - _LATE_CLOCK for time, _ in self._sizes)
+        del self._sizes[: max(usable - 1, 0)]
+        is_due = not self._sizes or now - self._sizes[-1][0] >= _SIZES_EVERY
+        if is_due and _RECORD_END.search(end):
+            self._sizes.append((now, status.st_size))
+
+    def lines(self, path: Path, settled: float) -> Iterator[str]:
+        """Yield the lines that may belong to jobs that ended after a time."""
+        offsets = [size for time, size in self._sizes if time < settled - _LATE_CLOCK]
+        return complete_lines(path, max(offsets, default=0))

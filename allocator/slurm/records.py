@@ -1,7 +1,9 @@
 """Attempts of jobs from the accounting: `sacct`, or the text file of `jobcomp/filetxt`."""
 
+import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
 from itertools import groupby
 from typing import NamedTuple
 
@@ -45,6 +47,14 @@ _JOBCOMP_FIELDS = {
     name: re.compile(rf" {name}=(\S*)")
     for name in ("JobState", "StartTime", "EndTime", "ProcCnt", "Tres", "Account", "QOS")
 }
+_JOBCOMP_TEXTS = [f" {name}=" for name in _JOBCOMP_FIELDS]
+_LONGEST_END = 64
+"""Maximum number of characters of the end of a record."""
+_LONGEST_RECORD = 1 << 20
+"""Number of characters after which a record ends, because no record of Slurm is as long."""
+_LOCAL_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d")
+_MOST_CLOCK_CHANGE = 7200.0
+"""Maximum number of seconds by which clocks are set back."""
 _JOBCOMP_ACCOUNT = re.compile(r" Account=(.*) QOS=", re.DOTALL)
 
 
@@ -137,7 +147,10 @@ def _accounting_row(fields: Sequence[str], measure: Measure) -> list[_Row]:
 
 
 def read_jobcomp(
-    lines: Iterable[str], measure: Measure = quantities, rejected: RejectedRecords | None = None
+    lines: Iterable[str],
+    measure: Measure = quantities,
+    rejected: RejectedRecords | None = None,
+    since: float = -math.inf,
 ) -> list[Record]:
     """Read lines of the file that `jobcomp/filetxt` writes: a line for each ended attempt.
 
@@ -152,6 +165,8 @@ def read_jobcomp(
         lines: Lines of the file.
         measure: Converts trackable resources to quantities.
         rejected: Counts unreadable records.
+        since: Records of jobs that ended at least two hours before this time may be left out. The
+            time is in seconds since 1970.
 
     Raises:
         ShapeError: No record can be read; the message names the first field.
@@ -160,7 +175,12 @@ def read_jobcomp(
     errors = []
     counter = RejectedRecords() if rejected is None else rejected
     readable = 0
+    oldest = _oldest_end(since)
     for text in _jobcomp_records(lines):
+        ends = _JOBCOMP_FIELDS["EndTime"].findall(text)
+        if ends and all(_LOCAL_TIME.fullmatch(end) and end < oldest for end in ends):
+            readable += 1
+            continue
         try:
             rows += _jobcomp_row(text, measure)
             readable += 1
@@ -175,6 +195,18 @@ def read_jobcomp(
     return _records(rows)
 
 
+def _oldest_end(since: float) -> str:
+    """Return the local time from which ends of jobs count, in the form of jobcomp.
+
+    Args:
+        since: Seconds since 1970.
+    """
+    if math.isinf(since):
+        return ""
+    moment = datetime.fromtimestamp(max(since - _MOST_CLOCK_CHANGE, 0.0), UTC)
+    return moment.astimezone().strftime("%Y-%m-%dT%H:%M:%S")
+
+
 class _AmbiguousError(ShapeError):
     """A user's text repeats a field of Slurm."""
 
@@ -186,14 +218,17 @@ def _jobcomp_records(lines: Iterable[str]) -> Iterator[str]:
     after all fields.
     """
     record: list[str] = []
-    missing = set(_JOBCOMP_FIELDS)
+    length = 0
+    missing = _JOBCOMP_TEXTS
     for line in lines:
         if record or line.strip():
             record.append(line)
-            missing -= {name for name in missing if f" {name}=" in line}
-        if record and not missing and _JOBCOMP_END.search(line):
+            length += len(line) + 1
+            missing = [text for text in missing if text not in line]
+        complete = not missing and _JOBCOMP_END.search(line[-_LONGEST_END:])
+        if record and (complete or length > _LONGEST_RECORD):
             yield "\n".join(record)
-            record, missing = [], set(_JOBCOMP_FIELDS)
+            record, length, missing = [], 0, _JOBCOMP_TEXTS
     if record:
         yield "\n".join(record)
 

@@ -2,10 +2,12 @@
 
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from allocator.fairness.quantities import Quantities
+from allocator.slurm.client import _BLOCK_BYTES, JobcompFile, complete_lines
 from allocator.slurm.records import Record, read_accounting, read_jobcomp
 from allocator.slurm.rows import COLUMN_END, ShapeError
 from allocator.slurm.timelines import Attempt, Step
@@ -114,3 +116,59 @@ def test_an_unknown_form_of_the_accounting_is_an_error(text: str, message: str) 
 def test_a_missing_field_of_jobcomp_is_an_error_that_names_it() -> None:
     with pytest.raises(ShapeError, match="the field ProcCnt is missing"):
         read_jobcomp([JOBCOMP.replace("ProcCnt=40 ", "")])
+
+
+@pytest.mark.usefixtures("berlin")
+def test_records_of_jobs_that_ended_long_before_a_time_are_not_measured() -> None:
+    measured: list[str] = []
+
+    def measure(text: str) -> Quantities:
+        measured.append(text)
+        return cores(1, 60000)
+
+    later = JOBCOMP.replace("JobId=5", "JobId=6").replace("1970-01-01T00:0", "1970-01-02T00:0")
+    records = read_jobcomp([JOBCOMP, later] * 3, measure, None, 86_400.0)
+    assert [record.job for record in records] == [6] * 3
+    assert len(measured) == 3
+    assert not read_jobcomp([JOBCOMP], measure, None, 86_400.0)
+
+
+def test_a_file_of_jobcomp_is_read_in_blocks_with_long_lines_in_parts(tmp_path: Path) -> None:
+    path = tmp_path / "jobcomp"
+    texts = ["a" * _BLOCK_BYTES, "", "b\udcff", "c" * (3 * _BLOCK_BYTES), "d"]
+    path.write_bytes("\n".join([*texts, "unfinished"]).encode(errors="surrogateescape"))
+    lines = list(complete_lines(path))
+    assert lines[:3] == texts[:3]
+    assert "".join(lines[3:-1]) + lines[-1] == "".join(texts[3:])
+    assert max(map(len, lines)) <= 2 * _BLOCK_BYTES
+    assert list(complete_lines(path, 1))[:3] == [texts[0][1:], *texts[1:3]]
+
+
+def test_a_record_of_jobcomp_without_an_end_is_read_in_parts() -> None:
+    endless = ["JobId=1 UserId=games(5) GroupId=games(60) Name=x", *["y" * 1000] * 3000]
+    (record,) = read_jobcomp([*endless, JOBCOMP, JOBCOMP.replace("JobId=5", "JobId=6")])
+    assert record.job == 6
+
+
+def test_records_before_the_settled_time_are_not_read_again(tmp_path: Path) -> None:
+    path = tmp_path / "jobcomp"
+    file = JobcompFile()
+
+    def shown(settled: float) -> list[str]:
+        return list(file.lines(path, settled))
+
+    file.note_size(path, 0.0, 0.0)
+    path.write_text(f"{JOBCOMP}\n")
+    file.note_size(path, 100.0, 40.0)
+    path.write_text(f"{JOBCOMP}\n{JOBCOMP}\nJobId=7")
+    file.note_size(path, 200.0, 140.0)  # a record is being written
+    path.write_text(f"{JOBCOMP}\n{JOBCOMP}\n{JOBCOMP}\n")
+    assert len(shown(160.0)) == 3, "the clock of slurmctld may be late"
+    assert len(shown(161.0)) == 2
+    for second in range(300, 400):
+        file.note_size(path, float(second), second - 60.0)
+    assert len(file._sizes) < 20
+    assert not shown(400.0)
+    path.write_text(f"{JOBCOMP}\n")
+    file.note_size(path, 500.0, 440.0)
+    assert len(shown(440.0)) == 1, "the file has begun again"
