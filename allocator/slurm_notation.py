@@ -157,6 +157,32 @@ def generic_resources(resources: Mapping[str, str]) -> dict[str, float]:
     }
 
 
+@lru_cache(256)
+def node_names(text: str) -> tuple[str, ...]:
+    """Return the names of a list of nodes: `n[01-03,7],gpu1` yields n01, n02, n03, n7 and gpu1."""
+    names: list[str] = []
+    for entry in re.findall(r"(?:[^,\[]|\[[^\]]*\])+", text):
+        together = [""]
+        for place, part in enumerate(re.split(r"\[([^\]]*)\]", entry)):
+            ends = _node_numbers(part) if place % 2 else [part]
+            together = [f"{begin}{end}" for begin in together for end in ends]
+        names += together
+    return tuple(names)
+
+
+def _node_numbers(text: str) -> list[str]:
+    """Return the numbers of a list such as `01-03,7`, with leading zeros."""
+    numbers = []
+    for part in text.split(","):
+        first, dash, last = part.partition("-")
+        if dash and first.isdecimal() and last.isdecimal():
+            width = len(first)
+            numbers += [f"{number:0{width}}" for number in range(int(first), int(last) + 1)]
+        else:
+            numbers.append(part)
+    return numbers
+
+
 @lru_cache(4096)
 def number(text: str, name: str) -> float:
     """Convert a number with an optional suffix, such as 2K for 2048.

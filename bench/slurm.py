@@ -110,9 +110,11 @@ class GeneratedSlurm(SlurmClient):
         priority = self._factors.get(str(number), 1)
         own = (
             f"{used}|{number}|{number}|N/A|N/A|{state}|{priority}"
-            f"|0|{BEGAN - 20_000}|{BEGAN - 20_000}|{start}|{end}|N/A|0|1|OK|{resources}"
+            f"|0|{BEGAN - 20_000}|{BEGAN - 20_000}|{start}|{end}|N/A|0|1|OK||{resources}"
         )
-        return COLUMN_END.join((own, user, account, partition, qos, reason, "N/A", ""))
+        return COLUMN_END.join(
+            (own, user, account, partition, qos, reason, "N/A", "", "(null)", "")
+        )
 
     def configuration(self) -> dict[str, str]:
         """Return the settings of slurmctld by name."""

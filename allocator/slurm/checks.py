@@ -217,18 +217,29 @@ def _scheduler(configuration: Mapping[str, str]) -> list[SettingFinding]:
 
 
 def _partitions(partitions: str) -> list[SettingFinding]:
+    findings = []
+    exclusive = re.findall(r"PartitionName=(\S+)[^\n]*? ExclusiveUser=YES", partitions)
+    if exclusive:
+        findings.append(
+            SettingFinding(
+                "note",
+                f"ExclusiveUser=YES ({', '.join(sorted(exclusive))})",
+                "A user with a job on a node counts as holding the whole node.",
+                "Nothing needs to be done.",
+            )
+        )
     tiers = dict(re.findall(r"PartitionName=(\S+).*?PriorityTier=(\d+)", partitions))
     if len(set(tiers.values())) > 1:
         named = ", ".join(f"{name}: {tier}" for name, tier in sorted(tiers.items()))
-        return [
+        findings.append(
             SettingFinding(
                 "note",
                 f"PriorityTier ({named})",
                 "Slurm starts jobs of higher tiers first; the order holds inside each tier.",
                 "Give partitions with common nodes the same PriorityTier if users should compete.",
             )
-        ]
-    return []
+        )
+    return findings
 
 
 def _records(configuration: Mapping[str, str]) -> list[SettingFinding]:

@@ -49,11 +49,21 @@ OWN_COLUMNS = (
     "restartcnt",
     "mincpus",
     "oversubscribe",
+    "nodelist",
     "tres-alloc",
 )
 """Columns of `squeue --Format` without texts from users. The run time comes first, because it
 changes with each second."""
-TEXT_COLUMNS = ("username", "account", "partition", "qos", "reason", "cpus-per-tres")
+TEXT_COLUMNS = (
+    "username",
+    "account",
+    "partition",
+    "qos",
+    "reason",
+    "cpus-per-tres",
+    "reqnodes",
+    "feature",
+)
 """Columns of `squeue --Format` that may contain any character. They follow `OWN_COLUMNS`."""
 SEPARATOR = "|"
 """Separates the columns of `OWN_COLUMNS`."""
@@ -61,6 +71,9 @@ _HOLDING = {*RUNNING, "CONFIGURING", "RESIZING"}
 """States in which a job holds its resources, and has not ended."""
 _LEAVING_NODES = {"COMPLETING", "STAGE_OUT"}
 """States of jobs that may be ending for good, or to be requeued."""
+_EXCLUSIVE = {"USER", "MCS"}
+"""Values of `oversubscribe` of jobs that keep other users away from their nodes."""
+_SPARE_KINDS = {"cpus", "gpus", "mem"}
 _SHORTEST_LIMIT = 60.0
 """Seconds of the shortest time limit."""
 _SUFFIXES = "*~#!%$@^-"
@@ -116,6 +129,15 @@ class Job:
     """Number of earlier attempts that were requeued."""
     quantities: Quantities
     """Allocated resources; of a pending job, the resources that one task will get at least."""
+    nodes: str = ""
+    """The nodes of a job with a start, in Slurm's notation."""
+    exclusive: bool = False
+    """Whether other users' jobs may not run on the nodes (`--exclusive=user` or `mcs`)."""
+    spare: Quantities = field(default_factory=Quantities)
+    """The part of `quantities`, and the memory of the nodes, that further jobs of the user can use.
+    Empty unless the job is pending and exclusive."""
+    placement: tuple[str, ...] = ()
+    """Certain nodes and features that an exclusive job asks for."""
     key: JobKey = field(init=False, repr=False, compare=False)
     """Computed once, because each reading looks up all jobs."""
     target: str = field(init=False, repr=False, compare=False)
@@ -206,6 +228,8 @@ class NodeSize(NamedTuple):
     """The mean number of CPUs of the partition's nodes, rounded up."""
     gpus: int
     """The smallest number of GPUs of the partition's nodes."""
+    mem: int
+    """The smallest memory of the partition's nodes, in MiB."""
 
 
 class SeenJob(NamedTuple):
@@ -247,6 +271,7 @@ class JobReader:
             partition: NodeSize(
                 ceil(sum(amounts.get("cpus", 0.0) for amounts in group) / len(group)),
                 int(min(amounts.get("gpus", 0.0) for amounts in group)),
+                int(min(amounts.get("mem", 0.0) for amounts in group)),
             )
             for partition, group in members.items()
         }
@@ -383,9 +408,18 @@ def _job(
         raise ShapeError(f"squeue, {where}: endtime is {fields['endtime']!r}, state {state}")
     if submitted is None:
         raise ShapeError(f"squeue, {where}: submittime is {fields['submittime']!r}")
+    exclusive, spare = fields["oversubscribe"] in _EXCLUSIVE, Quantities()
     try:
         waits = state in WAITING and not holding
-        allocated = measure(_expected(fields, sizes) if waits else fields["tres-alloc"])
+        if waits and exclusive:
+            asked = _expected(fields, sizes, whole=False)
+            text = _expected(fields, sizes, whole=True)
+            allocated, spare = measure(text), _spare(fields, sizes, asked, text)
+        else:
+            whole = fields["oversubscribe"] == "NO"
+            allocated = measure(
+                _expected(fields, sizes, whole=whole) if waits else fields["tres-alloc"]
+            )
     except NotationError as error:
         if not has_ended or started not in {None, ended}:
             raise ShapeError(f"squeue, {where}: tres-alloc: {error}") from None
@@ -410,10 +444,14 @@ def _job(
         resized=fields["resizetime"] != "N/A",
         restarts=_whole(fields, "restartcnt", where),
         quantities=allocated,
+        nodes="" if waits else fields["nodelist"],
+        exclusive=exclusive,
+        spare=spare,
+        placement=(fields["reqnodes"], fields["feature"]) if exclusive else (),
     )
 
 
-def _expected(fields: Mapping[str, str], sizes: Mapping[str, NodeSize]) -> str:
+def _expected(fields: Mapping[str, str], sizes: Mapping[str, NodeSize], *, whole: bool) -> str:
     """Return the trackable resources that a pending job will get at least.
 
     squeue shows the requested resources: without the CPUs of `--mincpus` and `--cpus-per-gpu`, and
@@ -422,37 +460,61 @@ def _expected(fields: Mapping[str, str], sizes: Mapping[str, NodeSize]) -> str:
     Args:
         fields: All columns of the job's row.
         sizes: The nodes of each partition.
+        whole: Whether the job keeps all other users away from its nodes.
 
     Raises:
         NotationError: A field has an unknown form.
     """
-    text, exclusive = fields["tres-alloc"], fields["oversubscribe"] == "NO"
+    text = fields["tres-alloc"]
     per_gpu = re.search(r"gpu[:=](\d+)$", fields["cpus-per-tres"])
-    if not exclusive and per_gpu is None and fields["mincpus"] in {"0", "1"}:
+    if not whole and per_gpu is None and fields["mincpus"] in {"0", "1"}:
         return text
     resources = dict(trackable_resources(text))
     nodes = number(resources.get("node", "1"), "nodes")
     gpus = number(resources.get("gres/gpu", "0"), "gpus")
     cpus = number(resources.get("cpu", "0"), "cpus")
     least = max(cpus, nodes * number(fields["mincpus"], "mincpus"))
-    if exclusive:
-        names = map(plain_name, fields["partition"].split(","))
-        wanted = [sizes[name] for name in names if name in sizes]
+    if whole:
+        wanted = _sizes_of(fields, sizes)
         least = max(least, nodes * max((size.cpus for size in wanted), default=0))
-        whole = nodes * min((size.gpus for size in wanted), default=0)
-        if whole > gpus:
-            gpus = whole
+        all_gpus = nodes * min((size.gpus for size in wanted), default=0)
+        if all_gpus > gpus:
+            gpus = all_gpus
             resources = {
                 name: amount
                 for name, amount in resources.items()
                 if not name.startswith("gres/gpu:")
             }
-            resources["gres/gpu"] = str(int(whole))
+            resources["gres/gpu"] = str(int(all_gpus))
     if per_gpu is not None:
         least = max(least, gpus * int(per_gpu[1]))
     if least > cpus:
         resources["cpu"] = str(int(least))
     return ",".join(f"{name}={amount}" for name, amount in resources.items())
+
+
+def _sizes_of(fields: Mapping[str, str], sizes: Mapping[str, NodeSize]) -> list[NodeSize]:
+    """Return the nodes of a job's partitions."""
+    names = map(plain_name, fields["partition"].split(","))
+    return [sizes[name] for name in names if name in sizes]
+
+
+def _spare(
+    fields: Mapping[str, str], sizes: Mapping[str, NodeSize], asked: str, whole: str
+) -> Quantities:
+    """Return the resources of a pending job's whole nodes beyond its own.
+
+    Args:
+        fields: All columns of the job's row.
+        sizes: The nodes of each partition.
+        asked: The trackable resources that the job will get.
+        whole: The trackable resources that the job will keep from other users.
+    """
+    own, kept = quantities(asked).to_doubles(), quantities(whole).to_doubles()
+    nodes = number(trackable_resources(asked).get("node", "1"), "nodes")
+    kept["mem"] = nodes * min((size.mem for size in _sizes_of(fields, sizes)), default=0)
+    spare = {name: kept[name] - own.get(name, 0.0) for name in kept if name in _SPARE_KINDS}
+    return Quantities.from_doubles({name: amount for name, amount in spare.items() if amount > 0})
 
 
 def _is_requeued(started: float | None, ended: float | None, ran: float) -> bool:

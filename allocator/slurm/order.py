@@ -38,6 +38,8 @@ _MOST_NOT_READY = 20
 between the end of their reason and the next reading."""
 _COMMON_KINDS = frozenset({"cpus", "mem", TASKS})
 """Resources that all jobs need."""
+_KEPT_KINDS = frozenset({"cpus", "gpus"})
+"""Resources that an exclusive job keeps from other users."""
 Scope: TypeAlias = tuple[str, str]
 """Common resources of competing jobs: a partition, as the name of all partitions with common nodes,
 and a special resource such as `gpus`, or "" for jobs without special resources."""
@@ -149,11 +151,13 @@ def order_jobs(  # noqa: PLR0913 - each is a separate input
     for queue in queues.values():
         queue.sort(key=lambda waiting: _place_in_queue(waiting, base_priorities))
     ready = {
-        user: [waiting for waiting in queue if waiting.ready] for user, queue in queues.items()
+        user: _with_shared_nodes([waiting for waiting in queue if waiting.ready])
+        for user, queue in queues.items()
     }
     turns = [_Merge(tree, _Places(ahead, contested=contested)).order(ready)]
     if any(len(ready[user]) < len(queue) for user, queue in queues.items()):
-        everything = _Merge(tree, _Places(ahead, contested=contested)).order(queues)
+        shared = {user: _with_shared_nodes(queue) for user, queue in queues.items()}
+        everything = _Merge(tree, _Places(ahead, contested=contested)).order(shared)
         turns.insert(0, _few_not_ready(everything))
     parts: dict[int, list[PlacedJob]] = {}
     missing: dict[int, int] = {}
@@ -490,6 +494,40 @@ def _place_in_queue(
         priority = min(priority, base_priorities.get(component.number, component.priority))
     # Slurm's priorities are at least 1, so a user's `nice` may be hidden in them.
     return -max(priority, 1), waiting.own_order
+
+
+def _with_shared_nodes(queue: list[_Waiting]) -> list[_Waiting]:
+    """Return the queue of a user, with the demands of exclusive jobs that can share nodes.
+
+    An exclusive job counts with its whole nodes. Further exclusive jobs that fit beside it do not
+    count their cores and GPUs once more.
+    """
+    rooms: dict[tuple[object, ...], dict[str, int]] = {}
+    shared = []
+    for waiting in queue:
+        job = waiting.job
+        if not job.spare or job.heterogeneous:
+            shared.append(waiting)
+            continue
+        own = {
+            name: amount - job.spare.get(name, 0) if name in _KEPT_KINDS else amount
+            for name, amount in job.quantities.items()
+            if name in _KEPT_KINDS or name == "mem"
+        }
+        key = job.user, job.partitions, job.placement
+        room = rooms.get(key, {})
+        if all(amount <= room.get(name, 0) for name, amount in own.items()):
+            rooms[key] = {name: amount - own.get(name, 0) for name, amount in room.items()}
+            counted = {
+                name: amount
+                for name, amount in waiting.demand.items()
+                if name not in _KEPT_KINDS and name != TASKS
+            }
+            shared.append(waiting._replace(demand=Quantities(counted)))
+        else:
+            rooms[key] = dict(job.spare)
+            shared.append(waiting)
+    return shared
 
 
 def _own_order(job: Job) -> tuple[float, ...]:

@@ -2,9 +2,11 @@
 
 import math
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import groupby
+from operator import attrgetter
 from typing import NamedTuple, TypeVar
 
 from typing_extensions import override
@@ -12,9 +14,10 @@ from typing_extensions import override
 from allocator.fairness.policies.policy import Policy
 from allocator.fairness.quantities import Quantities
 from allocator.slurm.jobs import ClusterNode, Job, JobDetail, JobKey, SeenJob
+from allocator.slurm.owned_nodes import NodeEvent, OwnedNodes, present_job
 from allocator.slurm.shares import ShareTree, name_of
-from allocator.slurm.task_shares import ALL_TASKS
-from allocator.slurm.timelines import NOTHING, Attempt, Correction, JobTimeline, UserPath
+from allocator.slurm.task_shares import ALL_TASKS, TASKS
+from allocator.slurm.timelines import NOTHING, Attempt, Correction, JobTimeline, Step, UserPath
 from allocator.slurm.users import Associations, UserKey, user_path
 from allocator.users.memory import Memory
 from allocator.users.settings import DeclaredUser, UserSettings
@@ -207,6 +210,7 @@ class ClusterState:
         """User and resources of each job that holds resources in the settled pools."""
         self._unsettled: set[JobKey] = set()
         """Jobs with changes that are not settled."""
+        self._owned = OwnedNodes()
         self._last: dict[JobKey, SeenJob] = {}
         self._postponed: dict[int, int] = {}
         """Jobs whose details the next reading asks for, with their places in this order."""
@@ -247,6 +251,7 @@ class ClusterState:
         fresh.inherit(self.settled.tree.memory())
         fresh.findings, fresh.nodes, fresh.capacities = self.findings, self.nodes, self.capacities
         fresh._capacity, fresh._global = self._capacity, self._global
+        fresh._owned.set_nodes(self.nodes.values())
         self.__dict__.update(fresh.__dict__)
 
     def needs_details(self, now: float, jobs: Iterable[SeenJob]) -> list[int]:
@@ -329,6 +334,7 @@ class ClusterState:
             is_new = before is None or before.job is not job or job.key in awaited
             if is_new or job.number in again:
                 self._observe_job(seen, observation.details.get(job.number), now)
+        self._observe_owned_nodes(observation, last)
         self._forget_timelines(last)
         self.observed = now
         self.settle(now - self.settings.lag)
@@ -430,6 +436,90 @@ class ClusterState:
             self.capacities.append((time, capacity))
             self._global.append(_Change(time, _CAPACITY, _NO_JOB, (), NOTHING, capacity))
         self.nodes = {node.name: node for node in nodes}
+        self._count_idle(self._owned.set_nodes(nodes), now)
+
+    def _observe_owned_nodes(
+        self, observation: Observation, last: Mapping[JobKey, SeenJob]
+    ) -> None:
+        """Count the idle resources of nodes that jobs keep for their user.
+
+        Args:
+            observation: The content of a reading of Slurm.
+            last: The jobs of the observation before.
+        """
+        owned = self._owned
+        if not owned.jobs and not any(
+            seen.job.exclusive and seen.job.started is not None for seen in observation.jobs
+        ):
+            return
+        events = [
+            NodeEvent(self.observed, key, job, starts=False)
+            for key, job in owned.jobs.items()
+            if key not in observation.by_key
+        ]
+        for seen in observation.jobs:
+            if seen.job.key not in self.awaiting:
+                before = last.get(seen.job.key)
+                if before is None or before.job is not seen.job or self._starts_unseen(seen.job):
+                    events += self._node_events(seen.job, observation.now)
+        events.sort(key=attrgetter("time"))
+        for time, together in groupby(events, attrgetter("time")):
+            self._count_idle(owned.apply(together), time)
+
+    def _starts_unseen(self, job: Job) -> bool:
+        """Return whether a running job is not known on its nodes yet."""
+        return job.started is not None and job.ended is None and job.key not in self._owned.jobs
+
+    def _node_events(self, job: Job, now: float) -> list[NodeEvent]:
+        """Return the start and the end of a job on its nodes since the observation before."""
+        known = self._owned.jobs.get(job.key)
+        present = present_job(job, self.path(job.user, job.account))
+        if known is not None and present is not None and known.started == present.started:
+            if job.ended is not None:
+                return [NodeEvent(job.ended, job.key, known, starts=False)]
+            present = present._replace(user=known.user)
+            if present == known:
+                return []
+            return [  # the size has changed
+                NodeEvent(now, job.key, known, starts=False),
+                NodeEvent(now, job.key, present, starts=True),
+            ]
+        events = []
+        if known is not None:
+            end = max(min(job.submitted, job.started or now, now), known.started)
+            events.append(NodeEvent(end, job.key, known, starts=False))
+        if present is None or (job.ended is not None and job.ended <= self.settled.now):
+            return events
+        events.append(NodeEvent(present.started, job.key, present, starts=True))
+        if job.ended is not None:
+            events.append(NodeEvent(job.ended, job.key, present, starts=False))
+        return events
+
+    def _count_idle(self, users: Collection[UserPath], time: float) -> None:
+        """Let users hold the idle resources of their nodes from a time on."""
+        for user in users:
+            idle = self._owned.idle(user)
+            if self.settings.policy.counts_tasks and idle:
+                part, total = self._owned.share(idle)
+                idle += Quantities({TASKS: max(ALL_TASKS[TASKS] * part // total, 1)})
+            key = JobKey(0, name_of(user))
+            timeline = self._timelines.get(key)
+            if timeline is None:
+                if not idle:
+                    continue
+                timeline = self._timelines[key] = JobTimeline(0)
+                timeline.attempts.append(Attempt(time, [Step(time, idle)], user=user))
+                self._join(user, time)
+            sizes = timeline.attempts[0].sizes
+            step = Step(max(time, sizes[-1].time), idle)
+            if step.time == sizes[-1].time:
+                sizes[-1] = step
+            else:
+                sizes.append(step)
+            settled = sum(size.time <= self.settled.now for size in sizes)
+            del sizes[: max(settled - 1, 0)]
+            timeline.attempts[0].start = sizes[0].time
+            self._unsettled.add(key)
 
     def _awaits_accounts(self, job: Job, now: float) -> bool:
         """Return whether a job waits for the next tree of accounts, at most for the lag."""

@@ -151,3 +151,12 @@ def test_shares_of_a_user_add_up_over_partitions_and_an_account_may_have_a_users
         ("phys", "bob (user)"): 5.0,
         ("phys", "bob", "bob"): 6.0,
     }
+
+
+def test_partitions_in_which_users_own_whole_nodes_are_told() -> None:
+    partitions = (
+        "PartitionName=a Nodes=n1 ExclusiveUser=NO PriorityTier=1 State=UP\n"
+        "PartitionName=b Nodes=n2 ExclusiveUser=YES PriorityTier=1 State=UP\n"
+    )
+    (finding,) = check(partitions)
+    assert (finding.kind, finding.setting) == ("note", "ExclusiveUser=YES (b)")

@@ -21,6 +21,9 @@ OPTIONS = (
     ("--overcommit", "--ntasks=3"),
 )
 
+USERS = ["news" if options == ("--exclusive=user",) else "man" for options in OPTIONS]
+"""The user of the exclusive job has no further job, so the job is alone on its node."""
+
 
 @pytest.mark.slow
 @pytest.mark.skipif(reason_to_skip() is not None, reason=str(reason_to_skip()))
@@ -32,11 +35,15 @@ def test_a_pending_job_counts_as_much_as_it_gets_at_its_start() -> None:
     ):
         bridge = bridge_to(slurm, 600.0, time.time())
         jobs = [
-            slurm.submit("--hold", "--mem=10", *options, script="sleep 300") for options in OPTIONS
+            slurm.submit("--hold", "--mem=10", *options, user=user, script="sleep 300")
+            for options, user in zip(OPTIONS, USERS, strict=True)
         ]
         poll_until(bridge, lambda _: len(bridge.state.pending) == len(jobs), 60.0)
         expected = {job.number: job.quantities for job, _ in bridge.state.pending}
         slurm.run("scontrol", "release", ",".join(map(str, jobs)))
         poll_until(bridge, lambda _: bridge.state.running == len(jobs), 60.0)
         given = {job.number: job.quantities for job, _ in bridge.state.seen()}
+        (kept,) = (job for job, _ in bridge.state.seen() if job.exclusive)
+        idle = bridge.state._owned.idle(bridge.state.path(kept.user, kept.account))
+        given[kept.number] += idle
         assert expected == given

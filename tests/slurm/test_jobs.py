@@ -22,13 +22,13 @@ from allocator.slurm.timelines import JobTimeline
 
 COLUMNS = (*OWN_COLUMNS, *TEXT_COLUMNS)
 PENDING = (
-    "0:00|13|13|1-3,6-9%2|N/A|PENDING|999|0|1795707788|1795707788|1827243789|NONE|N/A|0|1|OK|"
+    "0:00|13|13|1-3,6-9%2|N/A|PENDING|999|0|1795707788|1795707788|1827243789|NONE|N/A|0|1|OK||"
     "cpu=2,mem=62.50G,node=1,billing=1,gres/gpu=2,gres/gpu:a100=2|games|phys|gpu,main|normal|"
-    "Priority|N/A"
+    "Priority|N/A||(null)"
 )
 RUNNING = (
-    "1-02:03:04|4|4|N/A|N/A|RUNNING|1|0|1795707933|1795707933|1795707933|1827243933|N/A|0|1|OK|"
-    "cpu=1,mem=1G,node=1,billing=1|man|(null)|main|(null)|None|N/A"
+    "1-02:03:04|4|4|N/A|N/A|RUNNING|1|0|1795707933|1795707933|1795707933|1827243933|N/A|0|1|OK|n4|"
+    "cpu=1,mem=1G,node=1,billing=1|man|(null)|main|(null)|None|N/A||(null)"
 )
 NODE = (
     "NodeName=n4 Arch=x86_64 CPUAlloc=3 CPUTot=40 Gres=gpu:a100:4 OS=Linux 6.18 #1 SMP @0  "
@@ -71,7 +71,8 @@ def test_a_pending_array_has_tasks_a_request_and_no_start() -> None:
         ({"mincpus": "3", "tres_alloc": "cpu=12,mem=10M,node=1,billing=12"}, "cpus:12;mem:10"),
         ({"oversubscribe": "NO", "tres_alloc": "cpu=1,mem=20M,node=2"}, "cpus:80;mem:20"),
         ({"oversubscribe": "NO", "tres_alloc": "cpu=1,mem=20M", "partition": "x"}, "cpus:1;mem:20"),
-        ({"oversubscribe": "USER", "tres_alloc": "cpu=1,mem=20M,node=2"}, "cpus:1;mem:20"),
+        ({"oversubscribe": "USER", "tres_alloc": "cpu=1,mem=20M,node=2"}, "cpus:80;mem:20"),
+        ({"oversubscribe": "MCS", "tres_alloc": "cpu=1,mem=20M,node=1"}, "cpus:40;mem:20"),
         (
             {"oversubscribe": "NO", "partition": "gpu", "tres_alloc": "cpu=1,mem=9M,node=1"},
             "cpus:12;mem:9;gpus:4",
@@ -173,7 +174,7 @@ def test_an_unknown_form_is_an_error_that_names_the_field(
 
 
 def test_a_missing_column_is_an_error_that_shows_the_line() -> None:
-    with pytest.raises(ShapeError, match="16 columns instead of 17"):
+    with pytest.raises(ShapeError, match="17 columns instead of 18"):
         read(RUNNING.partition("|")[2])
 
 
