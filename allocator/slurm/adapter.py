@@ -130,7 +130,7 @@ class SlurmAdapter(SchedulerAdapter):
     @property
     @override
     def is_tree(self) -> bool:
-        return self._state.settings.user_key == "tree"
+        return self._state.settings.has_tree
 
     @property
     @override

@@ -54,12 +54,17 @@ class StateSettings:
     declared: tuple[DeclaredUser, ...] = ()
     """Users that are known from the start, with their weights and first commitments."""
 
+    @property
+    def has_tree(self) -> bool:
+        """Whether users are below the accounts of Slurm's tree."""
+        return self.user_key != "user"
+
     def user_settings(self) -> UserSettings:
         """Return the settings of the tree of users."""
         return UserSettings(
             policy=self.policy,
             declared=self.declared,
-            tree=self.user_key == "tree",
+            tree=self.has_tree,
             counts_for=None if math.isinf(self.counts_for) else self.counts_for,
             forget_after=self.forget_after,
             idle_users=self.idle_users,

@@ -32,8 +32,8 @@ _WIDTHS = [abs(int(column.partition("%")[2])) for column in ASSOCIATION_COLUMNS]
 _ROW_BYTES = sum(_WIDTHS) + len(_WIDTHS) + 1
 """Length of a row: a blank follows each column, then a line break."""
 _MOST_LEVELS = 15
-"""Maximum number of accounts in a path. Below, accounts between are left out: an account then has
-its own name below the first 14 accounts from the top."""
+"""Maximum number of accounts in a path. Accounts further below count for the 15th account from the
+top, so their shares apply to no account or user of this path."""
 _BESIDE_ACCOUNT = " (user)"
 """Follows the name of a user that has the name of an account beside it."""
 
@@ -58,7 +58,8 @@ class Associations:
             above = self.parents.get(above)
         path = self._paths.get(above or "", ())
         for name in reversed(chain):
-            path = (*path[: _MOST_LEVELS - 1], _path_part(name))
+            if len(path) < _MOST_LEVELS:
+                path = (*path, _path_part(name))
             if name in self.accounts:
                 self._paths[name] = path
         return path
@@ -78,6 +79,22 @@ class Associations:
         is_account = user in self.accounts and self.path(user) == (*path, name)
         return (*path, name + _BESIDE_ACCOUNT if is_account else name)
 
+    def account_path(self, account: str) -> UserPath:
+        """Return the accounts from the top of the tree to the user of an account's own jobs.
+
+        An account may have users and sub-accounts, and only a leaf of the tree can have jobs. The
+        own jobs of an account with sub-accounts therefore count for a leaf beside the sub-accounts.
+        The leaf has the account's name, as in `physics/physics`: no sub-account has this name.
+        """
+        path = self.path(account)
+        if account in self._with_sub_accounts and len(path) < _MOST_LEVELS:
+            return (*path, path[-1])
+        return path
+
+    @cached_property
+    def _with_sub_accounts(self) -> frozenset[str]:
+        return frozenset(self.parents.values())
+
     @cached_property
     def accounts(self) -> frozenset[str]:
         """The names of all accounts that slurmdbd knows."""
@@ -86,18 +103,29 @@ class Associations:
     def weights(self, key: UserKey) -> dict[UserPath, float]:
         """Return the weight of each node that has shares.
 
-        A user's shares differ between accounts. So they count in the tree only.
+        As in Slurm, shares count among siblings: the accounts and users directly below an account.
+        A coordinator can add accounts with any shares below its own account. These shares divide
+        the entitlement of its account, and change no other entitlement.
+
+        With `account`, the leaf for an account's own jobs (`account_path`) has the sum of the
+        shares of the account's users. With `user`, no node has a weight: a user's shares differ
+        between accounts.
         """
-        if key == "user":
-            return {}
         weights: dict[UserPath, float] = {}
+        if key == "user":
+            return weights
         for (account, user), share in self.shares.items():
-            if key == "account":
-                if not user:
-                    weights[(_unreserved(account),)] = share
-            else:
-                path = self.user_path(user, account) if user else self.path(account)
+            path = self.path(account)
+            if path == self.path(self.parents.get(account, "")):
+                continue  # the account counts for an account above
+            if not user:
                 weights[path] = share
+            elif key == "tree":
+                weights[self.user_path(user, account)] = share
+            else:
+                leaf = self.account_path(account)
+                if leaf != path:
+                    weights[leaf] = weights.get(leaf, 0.0) + share
         return weights
 
 
@@ -226,11 +254,12 @@ def user_path(user: str, account: str, key: UserKey, associations: Associations)
     Args:
         user: The job's user.
         account: The job's account; empty if there is none.
-        key: Whether resources count for users, for accounts, or in the tree of accounts.
+        key: Whether resources count for users, for the accounts of the tree of accounts, or for
+            users below these accounts.
         associations: The tree of accounts.
     """
     if key == "user":
         return (user,)
     if key == "account":
-        return (_unreserved(account) if account else NO_ACCOUNT,)
+        return associations.account_path(account)
     return associations.user_path(user, account)

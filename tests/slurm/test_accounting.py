@@ -155,9 +155,20 @@ def test_jobs_of_one_account_count_together_with_its_shares(slurm: LocalSlurm) -
     slurm.submit("--cpus-per-task=2", "--mem=10", user="games", script="sleep 60")
     slurm.submit("--cpus-per-task=3", "--mem=10", "--account=lab", user="man", script="sleep 60")
     slurm.submit("--cpus-per-task=4", "--mem=10", user="mail", script="sleep 60")
-    expected = {"lab": 5, "(no account)": 4}
+    slurm.submit(
+        "--cpus-per-task=1", "--mem=10", "--account=physics", user="man", script="sleep 60"
+    )
+    expected = {"physics/lab": 5, "physics/physics": 1, "(no account)": 4}
     cycle = poll_until(bridge, lambda _: holding(bridge, expected), 60.0)
-    assert cycle.tree.standing(("lab",)).weight == 2.0
+    weights = {("physics",): 3.0, ("physics", "lab"): 2.0, ("physics", "physics"): 1.0}
+    assert {path: cycle.tree.standing(path).weight for path in weights} == weights
+    slurm.run("sacctmgr", "--immediate", "modify", "account", "lab", "set", "fairshare=1000000")
+    try:
+        lab = ("physics", "lab")
+        cycle = poll_until(bridge, lambda cycle: cycle.tree.standing(lab).weight == 1e6, 60.0)
+        assert cycle.tree.standing(("physics",)).entitlement == pytest.approx(0.75)
+    finally:
+        slurm.run("sacctmgr", "--immediate", "modify", "account", "lab", "set", "fairshare=2")
 
 
 def test_jobs_of_an_outage_count_exactly_and_runaway_jobs_do_not(slurm: LocalSlurm) -> None:

@@ -136,7 +136,7 @@ def test_associations_form_a_tree_with_shares() -> None:
         ("phys", "lab"): 2.0,
         ("phys", "lab", "ann"): 5.0,
     }
-    assert tree.weights("account") == {("phys",): 3.0, ("lab",): 2.0}
+    assert tree.weights("account") == {("phys",): 3.0, ("phys", "lab"): 2.0}
     assert Associations().path("") == ("(no account)",)
     with pytest.raises(ShapeError, match="the share 'x' is not a number"):
         read_associations(rows("phys||root|x"))

@@ -34,8 +34,8 @@ class SlurmUsersSection(SettingsSection):
     """`[users]`: the property of a job that is its user, and the users known from the start."""
 
     key: UserKey = "user"
-    """Owner to which a job's resources count: its user, or its account. With `tree`, the owner is
-    the user below its account in the tree of accounts."""
+    """Owner to which a job's resources count: its user, its account in the tree of accounts, or,
+    with `tree`, the user below this account."""
     forget_after: Annotated[float, Field(gt=0, le=LARGEST_NUMBER)] = 86400.0
     """Seconds without jobs and commitments after which an undeclared user is forgotten."""
     counts_for: Annotated[float, Field(ge=1)] = 4.0
