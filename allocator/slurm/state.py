@@ -196,7 +196,11 @@ class ClusterState:
         self.nodes: dict[str, ClusterNode] = {}
         self.associations = Associations()
         self._listed = math.inf
-        """Jobs submitted later may have accounts that the tree of accounts lacks."""
+        """Jobs that get their accounts later may have accounts that the tree of accounts lacks."""
+        self._moved: dict[JobKey, float] = {}
+        """Jobs with an unknown account that differs from the one at their submission, and the time
+        of the first reading with this account. A task that Slurm has split from its array may have
+        such an account, too."""
         self.awaiting: set[JobKey] = set()
         """Jobs of the latest observation that wait for the next tree of accounts. Their accounts
         may be new, and below others."""
@@ -326,21 +330,22 @@ class ClusterState:
         """Accounts of pending jobs unknown to slurmdbd, by system user."""
         for seen in observation.jobs:
             job = seen.job
-            if job.submitted >= self._listed and self._awaits_accounts(job, now):
-                self.awaiting.add(job.key)
-                continue
-            if job.started is None:
-                if not self._observe_waiting(job, unknown, now):
-                    continue
-            elif job.ended is None:
-                self._not_ended.add((job.user, job.account))
-                self.running += 1
             before = last.get(job.key)
+            if last and (before is None or before.job is not job):
+                self._note_account(job, None if before is None else before.job, now)
+            if (job.submitted >= self._listed or self._moved) and self._awaits_accounts(job, now):
+                self.awaiting.add(job.key)
+                if job.key not in self._timelines:
+                    continue
+            elif not self._count_job(job, unknown, now):
+                continue
             is_new = before is None or before.job is not job or job.key in awaited
             if is_new or job.number in again:
                 self._observe_job(seen, observation.details.get(job.number), now)
         self._observe_owned_nodes(observation, last)
         self._forget_timelines(last)
+        latest = now - self.settings.lag
+        self._moved = {job: time for job, time in self._moved.items() if time > latest}
         self.observed = now
         self.settle(now - self.settings.lag)
         self._waiting = {user for _, user in self.pending}
@@ -526,14 +531,32 @@ class ClusterState:
             timeline.attempts[0].start = sizes[0].time
             self._unsettled.add(key)
 
+    def _note_account(self, job: Job, before: Job | None, now: float) -> None:
+        """Record a job with an unknown account that the job lacked at the reading before.
+
+        Users can change the accounts of their pending jobs.
+
+        Args:
+            job: A new or changed job.
+            before: The job at the reading before; None if the job is new.
+            now: The time of the reading, in seconds since 1970.
+        """
+        if job.account in self.associations.accounts:
+            return
+        is_late = before is None and job.submitted < self.observed
+        if is_late or (before is not None and job.account != before.account):
+            self._moved[job.key] = now
+
     def _awaits_accounts(self, job: Job, now: float) -> bool:
         """Return whether a job waits for the next tree of accounts, at most for the lag."""
+        since = self._moved.get(job.key, job.submitted)
         return (
-            now - job.submitted < self.settings.lag
+            since >= self._listed
+            and now - since < self.settings.lag
             and self.settings.user_key != "user"
             and bool(job.account)
             and job.account not in self.associations.accounts
-            and job.key not in self._timelines
+            and (job.key not in self._timelines or (job.started is None and job.key in self._moved))
         )
 
     def _counts(self, job: Job, unknown: dict[str, set[str]]) -> bool:
@@ -546,14 +569,19 @@ class ClusterState:
         accounts.add(job.account)
         return True
 
-    def _observe_waiting(self, job: Job, unknown: dict[str, set[str]], now: float) -> bool:
-        """Take over a job without a start; return whether it counts, or has held resources.
+    def _count_job(self, job: Job, unknown: dict[str, set[str]], now: float) -> bool:
+        """Count a job as pending or running; return whether it counts, or has held resources.
 
         Args:
             job: The job.
-            unknown: Accounts of such jobs unknown to slurmdbd, by system user.
+            unknown: Accounts of pending jobs unknown to slurmdbd, by system user.
             now: The time of the reading, in seconds since 1970.
         """
+        if job.started is not None:
+            if job.ended is None:
+                self._not_ended.add((job.user, job.account))
+                self.running += 1
+            return True
         if not self._counts(job, unknown):
             self.uncounted[job.user] += job.pending
             return job.key in self._timelines

@@ -1,6 +1,7 @@
 """Shares count among siblings: a coordinator's accounts divide its account's entitlement only."""
 
 import itertools
+from dataclasses import replace
 
 import pytest
 
@@ -166,6 +167,42 @@ def test_jobs_of_an_account_count_once_when_its_first_sub_account_comes_and_goes
     for now in (16.0, 18.0, 50_000.0, 100_000.0):
         state.observe(Observation(now, [], {}, NODES))
     assert not state.present().tree.names()
+
+
+@pytest.mark.parametrize("key", TREES)
+@pytest.mark.parametrize("restarts", [0, 1])
+def test_jobs_that_change_to_a_new_account_wait_for_its_place_in_the_tree(
+    key: UserKey, restarts: int
+) -> None:
+    state = state_of(key, lag=60.0)
+    state.set_associations(coordinated(0), listed=1.0)
+    jobs = [pending(1, "man", "lab", 0.5), pending(2, "games", "physics", 0.5)]
+    jobs = [seen._replace(job=replace(seen.job, restarts=restarts)) for seen in jobs]
+    observe(state, 2.0, jobs)
+    jobs[1] = jobs[1]._replace(job=replace(jobs[1].job, account="p00"))
+    jobs.append(jobs[1]._replace(job=replace(jobs[1].job, number=3)))  # split from its array
+    for now in (4.0, 6.0):
+        observe(state, now, jobs)
+        assert order(state) == "m"
+        assert {seen.number for seen in state.awaiting} == {2, 3}
+    state.set_associations(coordinated(1), listed=5.0)
+    observe(state, 8.0, jobs)
+    assert order(state) == "mgg"
+    assert not state.awaiting
+    assert {user[0] for _, user in state.pending} == {"lab", "physics"}
+
+
+def test_jobs_with_accounts_that_the_tree_never_has_wait_no_longer_than_the_lag() -> None:
+    state = state_of("account", lag=60.0)
+    state.set_associations(coordinated(0), listed=1.0)
+    job = pending(2, "games", "physics", 0.5)
+    observe(state, 2.0, [job])
+    job = job._replace(job=replace(job.job, account="x"))
+    observe(state, 4.0, [job])
+    observe(state, 63.0, [job])
+    assert order(state) == ""
+    observe(state, 65.0, [job])
+    assert order(state) == "g"
 
 
 def test_commitments_stored_by_name_of_account_are_restored_and_decay() -> None:
