@@ -1269,3 +1269,14 @@ def test_offers_of_many_reservations_take_many_short_steps() -> None:
         2001
     ]
     assert max(costs[1:]) * 3 < sum(costs[1:]), "after the agent is read, in the first step"
+
+
+def test_a_decline_of_many_resources_takes_many_short_steps() -> None:
+    made = MasterSide("drf", {})
+    made.add_framework("f", "r")
+    [offer] = made.add_agent("s", ";".join(["mem:64", *(f"x{number}:1" for number in range(2000))]))
+    call = contract.RecoverResources(framework_id="f", agent_id="s", resources=offer.messages)
+    made.sequence += 1
+    event = contract.Event(sequence=made.sequence, time_ns=made.now_ns, recover_resources=call)
+    monitored = made.engine.apply_in_steps(contract.Events(events=[event]))
+    assert len(counted_steps(monitored)[0]) > 2000 // 20

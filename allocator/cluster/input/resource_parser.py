@@ -21,6 +21,9 @@ from allocator.cluster.resources.kinds import SMALL
 from allocator.contract import mesos_pb2 as mesos
 from allocator.cooperative import Cooperative, run_to_completion
 
+_RESOURCES_A_STEP = 20
+"""Number of resources that one cooperative step checks. Each can have `limits.resource` bytes."""
+
 
 class ResourceParser:
     """Parses the resources of one call, shortens those of too long kinds, and skips invalid ones.
@@ -65,7 +68,8 @@ class ResourceParser:
     def allocated_in_steps(self, messages: Sequence[bytes]) -> Cooperative[tuple[str, Resources]]:
         """Generator form of `allocated`, because a call may have thousands of resources."""
         try:
-            parsed = yield from parse_allocated_in_steps(self._limited(messages))
+            limited = yield from self._limited_in_steps(messages)
+            parsed = yield from parse_allocated_in_steps(limited)
         except InvalidResource:
             usable = self._usable(messages, allocated=True)
             if not usable:
@@ -93,12 +97,24 @@ class ResourceParser:
         Raises:
             InvalidResource: A message exceeds a limit.
         """
+        return run_to_completion(self._limited_in_steps(messages))
+
+    def _limited_in_steps(self, messages: Iterable[bytes]) -> Cooperative[tuple[bytes, ...]]:
+        """Generator form of `_limited`."""
         all_messages = tuple(messages)
-        if len(b"".join(all_messages)) > SMALL:  # a cheap first test
-            if self._limits.resource_kind:
-                all_messages = tuple(map(self._shortened, all_messages))
-            check_limits(all_messages, self._limits)
-        return all_messages
+        if sum(map(len, all_messages)) <= SMALL:  # a cheap first test
+            return all_messages
+        shortens = self._limits.resource_kind > 0  # then no resource has too many entries
+        checked = list[bytes]()
+        for begin in range(0, len(all_messages), _RESOURCES_A_STEP):
+            if begin:
+                yield
+            part: Sequence[bytes] = all_messages[begin : begin + _RESOURCES_A_STEP]
+            if shortens:
+                part = list(map(self._shortened, part))
+            check_limits(part, self._limits, counts_entries=not shortens)
+            checked += part
+        return tuple(checked)
 
     def _shortened(self, data: bytes) -> bytes:
         """Return a serialised resource, in a short form if its kind exceeds a limit."""
@@ -140,8 +156,13 @@ class ResourceParser:
             self.flaw = ValidationError(reason, message)
 
 
-def check_limits(messages: Sequence[bytes], limits: Limits) -> None:
+def check_limits(messages: Sequence[bytes], limits: Limits, *, counts_entries: bool = True) -> None:
     """Check sizes of serialised resources, and numbers of reservations with their labels.
+
+    Args:
+        messages: The resources.
+        limits: Bounds on each of them.
+        counts_entries: Whether to check the numbers.
 
     Raises:
         InvalidResource: A resource exceeds a limit.
@@ -150,7 +171,7 @@ def check_limits(messages: Sequence[bytes], limits: Limits) -> None:
     if longest > limits.resource:
         message = f"a resource has {longest} bytes, more than {limits.resource}"
         raise InvalidResource(f"{message} (limits.resource)", "limit")
-    for data in messages if limits.entries else ():
+    for data in messages if counts_entries and limits.entries else ():
         if len(data) > 2 * limits.entries and (number := entries(data)) > limits.entries:
             message = f"a resource has {number} reservations and labels, more than {limits.entries}"
             raise InvalidResource(f"{message} (limits.entries)", "limit")
