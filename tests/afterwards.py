@@ -47,6 +47,7 @@ SKIPS = [
     Elsewhere("make slurm-adaptive", "make slurm-adaptive, as root"),
     Elsewhere("compiled module", "make test, on interpreted modules"),
     Elsewhere("no fast path", ".ci/run, which installs the extra fast"),
+    Elsewhere("older than Linux", ".ci/run, on a newer kernel"),
     Elsewhere("without their history", ".ci/run, in a clone"),
     Elsewhere("only root|does not run as root", ".ci/run as root"),
     Elsewhere(

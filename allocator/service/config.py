@@ -347,8 +347,9 @@ class LimitsSection(SettingsSection):
     more counts for its holder, but is not offered."""
     all_filters: Annotated[int, Field(ge=1, le=LARGEST_NUMBER)] = 100_000
     """Maximum number of different declined resources, counted on each agent, of the offer filters
-    of all frameworks. Each takes about 2 kB of memory. Above the limit, the principal with the most
-    loses its oldest filters, so its frameworks are offered these resources again."""
+    of all frameworks. Each takes about 2 kB of memory; 16 kinds count as one more. A single agent
+    may have a 25th. Above a limit, the principal with the most loses its oldest filters, so its
+    frameworks are offered these resources again."""
     smallest_demand: Annotated[float, Field(ge=0.0, le=1.0)] = _LIMITS.smallest_demand
     """Minimum size of a task in task-by-task allocation, as a fraction of the largest agent's
     amount of some resource. A framework with smaller tasks gets several tasks at a time. An

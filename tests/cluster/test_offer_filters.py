@@ -112,6 +112,11 @@ def test_of_too_many_declined_resources_only_a_principal_with_more_than_its_shar
     history: list[tuple[object, ...]],
 ) -> None:
     """Each principal keeps an equal share of the limit."""
+    with mock.patch.multiple(offer_filters, _OF_AN_AGENT=1):
+        compare_shares(history)
+
+
+def compare_shares(history: list[tuple[object, ...]]) -> None:
     filters, plain, now = OfferFilters(0, MOST_ENTRIES), PlainFilters(), 0
     stored: list[tuple[str, str, object, int]] = []  # dropped filters take memory for a while
     safe = dict.fromkeys(PRINCIPALS.values(), True)
@@ -144,7 +149,7 @@ def test_of_too_many_declined_resources_only_a_principal_with_more_than_its_shar
 
 
 def test_a_tenant_with_ever_different_amounts_keeps_the_limit_of_filters() -> None:
-    master = MasterSide(limits=Limits(all_filters=20))
+    master = MasterSide(limits=Limits(all_filters=25))
     for principal in ("honest", "hostile"):
         info = mesos.FrameworkInfo.FromString(framework_info(principal, principal))
         info.principal = principal
@@ -165,7 +170,18 @@ def test_a_tenant_with_ever_different_amounts_keeps_the_limit_of_filters() -> No
         )
     filters = master.engine._cluster.filters
     assert filters.count(Client("honest", "honest")) == 5
-    assert len(filters) == 20
+    assert len(filters) == 25
+
+
+@pytest.mark.parametrize("kinds", [1, 31, 32])
+def test_declined_resources_of_many_kinds_count_several_times(kinds: int) -> None:
+    """An agent may have entries of a weight of 40 in all. 16 kinds weigh as much as an entry."""
+    filters, client = OfferFilters(0, 40 * 25), Client("a", "f")
+    for number in range(50):
+        text = ";".join(f"r{kind}:{number + 1}" for kind in range(kinds))
+        filters.add(client, "s", parse_total(resources(text)), 10, principal="p")
+    assert len(filters) == 40 // (1 + kinds // 16)
+    assert filters.refuses(client, "s", parse_total(resources("r0:50"))), "the last ones stay"
 
 
 @pytest.mark.parametrize("leave", [OfferFilters.drop, OfferFilters.forget])

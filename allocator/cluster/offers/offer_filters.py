@@ -8,9 +8,9 @@ number: its end for one client. See Mesos semantics, §3.7.
 import heapq
 import math
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import count
+from itertools import count, islice
 
 from google.protobuf.message import DecodeError
 
@@ -35,6 +35,10 @@ _MANY = 1000
 Also the slack for outdated instants in the heap."""
 _FILTERS_A_STEP = 1000
 """Number of filters and entries in a cooperative step."""
+_KINDS = 16
+"""Number of kinds in declined resources that take as much memory as an entry with few kinds."""
+_OF_AN_AGENT = 25
+"""The entries of one agent may weigh this fraction, 1/25, of the limit of all entries."""
 _NANOSECONDS = 1_000_000_000
 _DURATIONS: "Cache[bytes, tuple[int, ValidationError | None]]" = Cache(2**20)
 
@@ -86,6 +90,8 @@ class _Declined:
     """Instant, in nanoseconds, after which the entry must be checked; None: no check is due."""
     principal: str = ""
     """Principal for whose entries this entry counts."""
+    weight: int = 1
+    """Number of small entries that take as much memory."""
     compared: Resources | None = None
     """The available resources that `contains` had last as an argument."""
     contained: bool = False
@@ -118,18 +124,23 @@ class OfferFilters:
         most: Maximum number of a client's filters on one agent. Beyond the limit, the filter that
             ends first is dropped. 0: without a limit.
         most_entries: Maximum number of entries, which are different declined resources, counted on
-            each agent. Beyond the limit, the principal with the most entries loses its oldest. An
-            entry counts for the principal that declined first, so an entry of many clients counts
-            once. 0: without a limit.
+            each agent. 16 kinds count like one entry. A 25th of the limit applies to each agent.
+            Beyond a limit, the principal with the most entries loses its oldest. An entry counts
+            for the principal that declined first, so an entry of many clients counts once. 0:
+            without a limit.
     """
 
     def __init__(self, most: int = 0, most_entries: int = 0) -> None:
         self._most = most
         self._most_entries = most_entries
-        self._entries = 0
-        """Number of entries."""
+        self._weight = 0
+        """Sum of the weights of all entries."""
+        self._weights: dict[str, int] = {}
+        """agent → sum of the weights of its entries"""
         self._owned: dict[str, dict[_Declined, None]] = {}
         """principal → its entries, oldest first"""
+        self._owned_weights: dict[str, int] = {}
+        """principal → sum of the weights of its entries"""
         self._principals: dict[int, str] = {}
         """slot → principal of the client in the slot"""
         self._by_agent: dict[str, dict[object, _Declined]] = {}
@@ -230,13 +241,15 @@ class OfferFilters:
             self._schedule_check(entry, until_ns)
         if 0 < self._most < len(entries) and known is None:
             self._drop_surplus(agent, slot)
-        while 0 < self._most_entries < self._entries:
-            self._drop_oldest()
+        if self._most_entries:
+            self._drop_beyond_limits(agent)
 
     def _new_entry(self, agent: str, refused: Resources, principal: str) -> _Declined:
         """Return a new entry without filters."""
-        entry = self._by_agent[agent][refused.key] = _Declined(agent, refused, next(self._numbers))
-        self._entries += 1
+        entry = _Declined(agent, refused, next(self._numbers), weight=1 + len(refused) // _KINDS)
+        self._by_agent[agent][refused.key] = entry
+        self._weight += entry.weight
+        self._weights[agent] = self._weights.get(agent, 0) + entry.weight
         self._count_for(entry, principal)
         return entry
 
@@ -244,30 +257,51 @@ class OfferFilters:
         """Count an entry for a principal, as its newest."""
         entry.principal = principal
         self._owned.setdefault(principal, {})[entry] = None
+        self._owned_weights[principal] = self._owned_weights.get(principal, 0) + entry.weight
 
     def _count_for_nobody(self, entry: _Declined) -> None:
         """Count an entry for its principal no longer."""
         owned = self._owned[entry.principal]
         del owned[entry]
+        self._owned_weights[entry.principal] -= entry.weight
         if not owned:
-            del self._owned[entry.principal]
+            del self._owned[entry.principal], self._owned_weights[entry.principal]
 
-    def _drop_oldest(self) -> None:
-        """Drop the filters in the oldest entry of the principal with the most entries.
+    def _drop_beyond_limits(self, agent: str) -> None:
+        """Drop old filters until an agent's entries, and all entries, weigh no more than permitted.
 
-        Filters of other principals' clients in this entry stay. The entry
-        then counts for one of these principals.
+        Args:
+            agent: The ID of an agent that has got a new filter.
         """
-        owned = self._owned
-        principal = max(owned, key=lambda name: len(owned[name]))
-        entry = next(iter(owned[principal]))
-        for slot in [slot for slot in entry.until if self._principals[slot] == principal]:
-            self._remove(entry, slot)
-        if not entry.until:
-            self._forget(entry)
+        while self._weights.get(agent, 0) > max(self._most_entries // _OF_AN_AGENT, 1):
+            self._drop_first(self._by_agent[agent].values())
+        while self._weight > self._most_entries:
+            largest = max(self._owned_weights, key=self._owned_weights.__getitem__)
+            self._drop_first(islice(self._owned[largest], 1))
+
+    def _drop_first(self, entries: Iterable[_Declined]) -> None:
+        """Drop the oldest filters of the principal with the most of some entries.
+
+        Filters of other principals' clients in the same entry stay. The entry then counts for one
+        of these principals.
+
+        Args:
+            entries: The entries, oldest first.
+        """
+        weights = Counter[str]()
+        first: dict[str, _Declined] = {}
+        for entry in entries:
+            weights[entry.principal] += entry.weight
+            first.setdefault(entry.principal, entry)
+        [(principal, _)] = weights.most_common(1)
+        dropped = first[principal]
+        for slot in [slot for slot in dropped.until if self._principals[slot] == principal]:
+            self._remove(dropped, slot)
+        if not dropped.until:
+            self._forget(dropped)
             return
-        self._count_for_nobody(entry)
-        self._count_for(entry, self._principals[next(iter(entry.until))])
+        self._count_for_nobody(dropped)
+        self._count_for(dropped, self._principals[next(iter(dropped.until))])
 
     def _add_to_index(self, entry: _Declined, slot: int) -> None:
         """Add a new filter to the index of an agent with many entries.
@@ -543,7 +577,10 @@ class OfferFilters:
         """Remove declined resources from the index of their agent, because no filter is left."""
         self._cancel_check(entry)
         self._count_for_nobody(entry)
-        self._entries -= 1
+        self._weight -= entry.weight
+        self._weights[entry.agent] -= entry.weight
+        if not self._weights[entry.agent]:
+            del self._weights[entry.agent]
         entries = self._by_agent[entry.agent]
         del entries[entry.resources.key]
         if len(entries) <= _INDEXED // 2:  # less than for a new index: it is not created often
