@@ -102,11 +102,12 @@ def test_each_label_counts_as_128_bytes(many: int) -> None:
 
 def test_volumes_with_different_long_identifiers_stay_apart() -> None:
     kinds = set()
-    for identifier in ("p" * 2000, "q" * 2000):
+    for identifier in ("p" * 2000, "q" * 2000, "p" * 200):
         message = resource("disk", "4")
         message.disk.persistence.id = identifier
+        message.disk.persistence.principal = "a" * 2000
         kinds.add(decoded(shortened(message.SerializeToString(), 1500))[0])
-    assert len(kinds) == 2
+    assert len(kinds) == 3
 
 
 DiskInfo = mesos.Resource.DiskInfo
@@ -140,3 +141,15 @@ def test_resources_of_ordinary_kinds_are_unchanged() -> None:
         data = message.SerializeToString()
         assert shortened(data, 1500) is data
     assert shortened(b"\xff", 1500) == b"\xff"
+
+
+@pytest.mark.parametrize("part", ["scalar", "allocation_info"])
+def test_unknown_fields_of_an_amount_count_and_are_not_in_the_short_form(part: str) -> None:
+    message = reserved([("k", "v")])
+    message.allocation_info.role = "r"
+    plain = message.SerializeToString()
+    getattr(message, part).MergeFromString(b"\xfa\x07\xdc\x0b" + b"u" * 1500)  # field 127
+    short = shortened(message.SerializeToString(), 1500)
+    assert len(short) < 100
+    (_, amount, role), (_, full_amount, full_role) = decoded(short), decoded(plain)
+    assert (amount, role) == (full_amount, full_role)

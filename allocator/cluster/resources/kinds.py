@@ -29,6 +29,8 @@ SMALL = 256
 bytes each."""
 _ENTRY = 128
 """Bytes that stand for the time to compare one reservation or label of two kinds."""
+_IDENTIFIER = 255
+"""Longest identifier of a volume that Mesos permits."""
 NOBODY = ".."
 """Last level of the role that a resource of a too long kind is reserved for. Mesos permits no such
 role."""
@@ -144,12 +146,13 @@ def shortened(data: bytes, longest: int) -> bytes:
     The short form has the same amount and allocation, and counts for the same role. No role can be
     offered it, because its reservation is for a role that cannot exist, with `NOBODY` as last
     level. Kinds that Mesos finds equal have the same short form. Other kinds can have it, too; then
-    their amounts add up.
+    their amounts add up. The C++ module makes the same short forms (short_form.cc).
 
     Args:
         data: The serialised resource. A malformed resource is returned unchanged.
         longest: Maximum length of the resource without its amount and allocation, in bytes. Each
             reservation and label counts as `_ENTRY` bytes more. Up to `SMALL` bytes are permitted.
+            Unknown fields of the amount and the allocation count, too.
     """
     # A label contains two bytes 10, and a reservation begins with the byte 106.
     if len(data) + _ENTRY * (data.count(b"\n") // 2 + data.count(b"j")) <= longest:
@@ -158,15 +161,11 @@ def shortened(data: bytes, longest: int) -> bytes:
         message = mesos.Resource.FromString(data)
     except DecodeError:
         return data  # rejected by `decoded`
+    length = len(data) - _length_of_amounts(message)
+    if length <= SMALL or length + _ENTRY * entries(data) <= longest:
+        return data
     kind = mesos.Resource()
     kind.CopyFrom(message)
-    for field in _AMOUNTS:
-        kind.ClearField(field)
-    template = kind.SerializePartialToString()
-    if len(template) <= longest and len(template) + _ENTRY * entries(template) <= longest:
-        return data
-    if len(template) <= SMALL:
-        return data
     role = kind.reservations[-1].role if kind.reservations else ""
     if not is_text(kind.name) or not is_text(role) or len(kind.name) > longest:
         return data
@@ -180,17 +179,30 @@ def shortened(data: bytes, longest: int) -> bytes:
     return message.SerializePartialToString(deterministic=True)
 
 
+def _length_of_amounts(message: mesos.Resource) -> int:
+    """Return the bytes of a resource's amount and allocation, without unknown fields."""
+    amounts = mesos.Resource()
+    for field in _AMOUNTS:
+        if message.HasField(field):
+            getattr(amounts, field).CopyFrom(getattr(message, field))
+    amounts.DiscardUnknownFields()  # type: ignore[no-untyped-call,unused-ignore]
+    return len(amounts.SerializePartialToString())
+
+
 def _shorten_disk(short: mesos.Resource.DiskInfo, disk: mesos.Resource.DiskInfo) -> None:
-    """Fill in what decides whether a disk is indivisible, with digests for its identifiers."""
+    """Fill in what decides whether a disk is indivisible, and its identifiers."""
     if disk.HasField("persistence"):
-        short.persistence.id = _digest(text_of(disk.persistence, "id"))
+        short.persistence.id = _short_identifier(text_of(disk.persistence, "id"))
     if disk.HasField("source"):
         short.source.type = disk.source.type
         if disk.source.HasField("id"):
-            short.source.id = _digest(text_of(disk.source, "id"))
+            short.source.id = _short_identifier(text_of(disk.source, "id"))
 
 
-def _digest(text: str | bytes) -> str:
+def _short_identifier(text: str | bytes) -> str:
+    """Return an identifier, or a digest if it is longer than Mesos permits, or not UTF-8."""
+    if isinstance(text, str) and len(text) <= _IDENTIFIER:
+        return text
     return hashlib.sha256(text.encode() if isinstance(text, str) else text).hexdigest()
 
 
