@@ -168,6 +168,36 @@ def test_a_framework_creates_and_removes_a_reservation_and_a_volume(cluster: Clu
     asyncio.run(conduct())
 
 
+def test_a_reservation_with_a_long_label_is_not_offered_until_an_operator_removes_it(
+    cluster: Cluster,
+) -> None:
+    label = {"key": "k", "value": "v" * 100_000}
+    reservation = {**RESERVATION, "labels": {"labels": [label]}}
+    reserved = {**RESERVED, "reservations": [reservation]}
+
+    async def conduct() -> None:
+        async with cluster.scheduler("a", None, "RESERVATION_REFINEMENT") as scheduler:
+            offer = await next_offer(scheduler)
+            reserve = {"type": "RESERVE", "reserve": {"resources": [allocated(reserved)]}}
+            await accept(scheduler, offer, reserve)
+            offer = await offer_where(scheduler, lambda offer: amount(offer, "disk") == 960.0)
+            assert cluster.resyncs() == 0
+            cluster.kill_service()
+            cluster.wait_for(lambda metrics: metrics["longshare/connected"] == 0)
+            await decline(scheduler, offer, 0.01)
+            cluster.start_service()  # the module's snapshot contains the reservation
+            offer = await next_offer(scheduler)
+            assert amount(offer, "disk") == 960.0
+            assert amount(offer, "disk", reserved=True) == 0.0
+            resources = {"agent_id": offer["agent_id"], "resources": [reserved]}
+            await operated(cluster, scheduler, "UNRESERVE_RESOURCES", unreserve_resources=resources)
+            await decline(scheduler, offer, 0.01)
+            await offer_where(scheduler, lambda offer: amount(offer, "disk") == 1024.0)
+            assert cluster.metrics()["longshare/sessions_total"] == 2
+
+    asyncio.run(conduct())
+
+
 def test_an_operator_creates_and_removes_a_reservation_and_a_volume(cluster: Cluster) -> None:
     async def conduct() -> None:
         async with cluster.scheduler("a", None, "RESERVATION_REFINEMENT") as scheduler:

@@ -6,9 +6,10 @@ import subprocess
 import pytest
 
 from allocator.cluster.input.limits import Limits
+from allocator.cluster.resources import shortened
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
-from allocator.service.config import ListenSection
+from allocator.service.config import LimitsSection, ListenSection
 from allocator.service.masters import wire
 from tests.cluster.master_side import MasterSide, agent_call, framework_info, resources
 from tests.module.built import BUILDING, Programs, build
@@ -17,6 +18,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(BUILDING)]
 
 BYTES, PARTS = 2**21, 2**16
 """Limits of a snapshot in these tests: smaller than a master's, so that the tests are fast."""
+UNKNOWN = b"\xfa\x07\xb8\x17" + b"u" * 3_000
+"""A serialised field with the number 127, which no message of Mesos has."""
 
 
 @pytest.fixture(name="programs")
@@ -77,19 +80,19 @@ def test_large_descriptions_of_one_principal_shorten_no_description_of_another_p
     sent, text = bounded(programs, snapshot)
     honest, *crowd = sent.frameworks
     assert honest == snapshot.frameworks[0]
-    shortened = [framework for framework in crowd if framework.excluded_unlisted]
-    assert 20 <= len(shortened) < 40
-    assert text.startswith(f"{len(shortened)} frameworks (f")
-    name = shortened[0].framework_id
-    assert mesos.FrameworkInfo.FromString(shortened[0].info) == mesos.FrameworkInfo.FromString(
+    without = [framework for framework in crowd if framework.excluded_unlisted]
+    assert 20 <= len(without) < 40
+    assert text.startswith(f"{len(without)} frameworks (f")
+    name = without[0].framework_id
+    assert mesos.FrameworkInfo.FromString(without[0].info) == mesos.FrameworkInfo.FromString(
         framework_info(name, "a", principal="crowd")
     )
     master = MasterSide()
     assert {offer.framework for offer in master.restore(sent)}.isdisjoint(
-        framework.framework_id for framework in shortened
+        framework.framework_id for framework in without
     )
     assert {each.name for each in master.engine.rejected_inputs()} == {
-        framework.framework_id for framework in shortened
+        framework.framework_id for framework in without
     }
 
 
@@ -141,27 +144,142 @@ def test_an_agent_with_too_long_attributes_is_set_aside_and_other_agents_are_not
     assert "too long" in rejected.flaw.words
 
 
-def test_agents_with_the_longest_reservations_are_set_aside_first(programs: Programs) -> None:
-    labels = mesos.Labels(labels=[mesos.Label(key="k", value="v" * 200_000)])
-    reserved = mesos.Resource(name="cpus", type=mesos.Value.SCALAR)
-    reserved.scalar.value = 1.0
-    reserved.reservations.add(role="a", labels=labels, type=mesos.Resource.ReservationInfo.DYNAMIC)
+def reserved(label: int, **fields: object) -> mesos.Resource:
+    """Return a tenant's CPU with a label of a length, and further fields."""
+    resource = mesos.Resource(name="cpus", type=mesos.Value.SCALAR, **fields)  # type: ignore[arg-type]
+    resource.scalar.value = 1.0
+    labels = mesos.Labels(labels=[mesos.Label(key="k", value="v" * label)])
+    resource.reservations.add(role="a", labels=labels, type=mesos.Resource.ReservationInfo.DYNAMIC)
+    return resource
+
+
+def with_reservations(attacked: list[bytes], number: int) -> contract.Snapshot:
+    """Return plain agents, and as many agents with reserved resources, which a task uses."""
     snapshot = contract.Snapshot(frameworks=[described("honest", "honest", 1_000)])
-    for number in range(20):
-        plain = agent_call(f"p{number}", "cpus:8;mem:8192")
-        attacked = agent_call(f"r{number}", "cpus:8;mem:8192")
-        attacked.total.append(reserved.SerializeToString())
-        snapshot.agents.extend([plain, attacked])
-    sent, text = bounded(programs, snapshot)
-    shortened = {
-        after.agent_id
-        for before, after in zip(snapshot.agents, sent.agents, strict=True)
-        if before != after
+    for each in range(number):
+        snapshot.agents.append(agent_call(f"p{each}", "cpus:8;mem:8192"))
+        agent = agent_call(f"r{each}", "cpus:8;mem:8192", {"f": resources("cpus:1", "a")})
+        agent.total.extend(attacked)
+        snapshot.agents.append(agent)
+    return snapshot
+
+
+def names_of_changed(before: contract.Snapshot, after: contract.Snapshot) -> set[str]:
+    return {
+        agent.agent_id
+        for agent, sent in zip(before.agents, after.agents, strict=True)
+        if agent != sent
     }
-    assert shortened
-    assert all(name.startswith("r") for name in shortened)
+
+
+def test_agents_with_the_most_reservations_are_set_aside_first(programs: Programs) -> None:
+    attacked = [reserved(900).SerializeToString()] * 50
+    snapshot = with_reservations(attacked, 20)
+    sent, text = bounded(programs, snapshot)
+    changed = names_of_changed(snapshot, sent)
+    assert changed
+    assert all(name.startswith("r") for name in changed)
     assert sent.frameworks == snapshot.frameworks
-    assert f"{len(shortened)} agents" in text
+    assert f"{len(changed)} agents" in text
+
+
+@pytest.mark.parametrize(("length", "number"), [(200_000, 1), (7_500, 10)])
+def test_no_agent_is_set_aside_for_long_labels(
+    programs: Programs, length: int, number: int
+) -> None:
+    attacked = [reserved(length).SerializeToString()] * number
+    snapshot = with_reservations(attacked, 20)
+    sent, text = bounded(programs, snapshot)
+    assert text == "0 frameworks, 0 agents"
+    changed = names_of_changed(snapshot, sent)
+    assert changed
+    assert all(name.startswith("r") for name in changed)
+    for agent in sent.agents:
+        if agent.agent_id in changed:
+            short = [shortened(data, 1_000) for data in attacked]
+            assert list(agent.total) == list(agent_call("s", "cpus:8;mem:8192").total) + short
+    master = MasterSide()
+    assert {offer.agent for offer in master.restore(sent)} == {
+        agent.agent_id for agent in sent.agents
+    }
+    assert master.engine.pool.capacity["cpus"] == 1000 * (20 * 16 + 20 * number)
+
+
+def test_the_module_shortens_the_same_resources_as_the_service_in_the_same_way(
+    programs: Programs,
+) -> None:
+    random_resources = [some_resource(random.Random(seed)) for seed in range(300)]
+    agent = contract.AddAgent(agent_id="s", total=random_resources)
+    agent.used.add(framework_id="f", resources=random_resources)
+    agent.running.add(framework_id="f", resources=random_resources)
+    message = contract.FromMaster(snapshot=contract.Snapshot(agents=[agent]))
+    done = run(programs, message.SerializeToString(), 2**30, 2**30)
+    [sent] = contract.FromMaster.FromString(done.stdout).snapshot.agents
+    expected = [shortened(data, LimitsSection().resource_kind) for data in random_resources]
+    changes = sum(one != other for one, other in zip(expected, random_resources, strict=True))
+    assert 100 < changes < 200
+    for lists in (sent.total, sent.used[0].resources, sent.running[0].resources):
+        assert list(lists) == expected
+
+
+def some_resource(choose: random.Random) -> bytes:
+    """Return a serialised resource, whose kind is often too long."""
+    length = choose.choice([0, 100, 1_200, 4_000, 7_900, 9_000])
+    types = (mesos.Value.SCALAR, mesos.Value.RANGES, mesos.Value.SET)
+    message = mesos.Resource(name=choose.choice(["disk", "cpus"]), type=choose.choice(types))
+    set_amount(choose, message)
+    for depth in range(choose.randrange(3)):
+        labels = [
+            mesos.Label(key="k", value="v" * choose.choice([0, length]))
+            for _ in range(choose.choice([1, 1, 70]))
+        ]
+        message.reservations.add(
+            role="a/b"[: 2 * depth + 1], principal="p", labels=mesos.Labels(labels=labels)
+        )
+    if choose.random() < 0.3:
+        message.allocation_info.role = "a"
+    if choose.random() < 0.3:
+        message.provider_id.value = "p" * length
+    if choose.random() < 0.2:
+        message.revocable.SetInParent()
+    if choose.random() < 0.5:
+        set_disk(choose, message, length)
+    return with_unknown_fields(choose, message)
+
+
+def set_amount(choose: random.Random, message: mesos.Resource) -> None:
+    amount = choose.randrange(3)
+    if amount == 0:
+        message.scalar.value = choose.random()
+    elif amount == 1:
+        starts = range(0, choose.choice([3, 3_000]), 2)
+        message.ranges.range.extend(mesos.Value.Range(begin=n << 40, end=n << 40) for n in starts)
+    else:
+        message.set.item.extend("x" * choose.randrange(100) for _ in range(choose.randrange(100)))
+
+
+def set_disk(choose: random.Random, message: mesos.Resource, length: int) -> None:
+    if choose.random() < 0.5:
+        message.disk.persistence.id = "i" * choose.randrange(255)
+        message.disk.volume.container_path = "c" * length
+    if choose.random() < 0.5:
+        message.disk.source.type = mesos.Resource.DiskInfo.Source.RAW
+        message.disk.source.vendor = "v" * length
+        if choose.random() < 0.5:
+            message.disk.source.id = "i" * choose.randrange(255)
+    if choose.random() < 0.5:
+        message.shared.SetInParent()
+
+
+def with_unknown_fields(choose: random.Random, message: mesos.Resource) -> bytes:
+    """Return a serialised resource; sometimes one part has fields that Mesos does not know."""
+    holder = choose.choice(["", "scalar", "allocation_info", "ranges", "set", "shared", "disk"])
+    unknown = UNKNOWN * choose.choice([0, 1, 3])
+    if holder and message.HasField(holder):  # type: ignore[arg-type]
+        part = getattr(message, holder)
+        (part.range[0] if holder == "ranges" else part).MergeFromString(unknown)
+        unknown = b""
+    return message.SerializePartialToString() + unknown
 
 
 def test_calls_of_frameworks_with_too_long_descriptions_are_shortened(programs: Programs) -> None:

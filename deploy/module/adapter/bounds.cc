@@ -1,26 +1,20 @@
 #include "bounds.h"
 
-#include <google/protobuf/io/coded_stream.h>
-#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
-#include <google/protobuf/wire_format_lite.h>
-
 #include <algorithm>
-#include <cstdint>
 #include <iterator>
 #include <map>
 #include <set>
 #include <sstream>
 #include <utility>
 
+#include "fields.h"
+#include "short_form.h"
+
 namespace longshare {
 namespace adapter {
 namespace {
 
 using google::protobuf::RepeatedPtrField;
-using google::protobuf::internal::WireFormatLite;
-using google::protobuf::io::CodedInputStream;
-using google::protobuf::io::CodedOutputStream;
-using google::protobuf::io::StringOutputStream;
 
 constexpr std::size_t kLongestField = 16 << 10;  // largest field of an essential description, in bytes
 constexpr std::size_t kMostFields = 64 << 10;
@@ -70,46 +64,26 @@ Size sum(const Size& one, const Size& other) { return Size{one.bytes + other.byt
 
 bool too_large_for_one(const Size& size) { return size.bytes > kMostBytes / kOfOne || size.parts > kMostParts / kOfOne; }
 
-// Calls visit(tag, begin, length) for each field of a serialised message, until `visit` returns false or the bytes are invalid.
-template <typename Visit>
-void visit_fields(const std::string& message, Visit visit) {
-  CodedInputStream input(reinterpret_cast<const std::uint8_t*>(message.data()), static_cast<int>(message.size()));
-  while (const std::uint32_t tag = input.ReadTag()) {
-    const int begin = input.CurrentPosition();
-    if (!WireFormatLite::SkipField(&input, tag) || !visit(tag, begin, input.CurrentPosition() - begin)) {
-      return;
-    }
-  }
-}
-
 // Returns a serialised message with some of its fields only.
 std::string only(const std::set<int>& numbers, const std::string& message) {
   std::string kept;
-  {
-    StringOutputStream stream(&kept);
-    CodedOutputStream output(&stream);  // writes the last bytes when it ends
-    visit_fields(message, [&](std::uint32_t tag, int begin, int length) {
-      const std::size_t bytes = static_cast<std::size_t>(length);
-      if (numbers.count(WireFormatLite::GetTagFieldNumber(tag)) != 0 && bytes <= kLongestField &&
-          static_cast<std::size_t>(output.ByteCount()) + bytes <= kMostFields) {
-        output.WriteTag(tag);
-        output.WriteRaw(message.data() + begin, length);
-      }
-      return true;
-    });
-  }
+  visit_fields(message, [&](const Field& field) {
+    if (numbers.count(field.number) != 0 && field.bytes() <= kLongestField && kept.size() + field.bytes() <= kMostFields) {
+      kept.append(message, field.begin, field.bytes());
+    }
+    return true;
+  });
   return kept;
 }
 
-// Returns the principal in a serialised FrameworkInfo, after its length. Mesos serialises fields in the order of their numbers.
+// Returns the field with the principal in a serialised FrameworkInfo. Mesos serialises fields in the order of their numbers.
 std::string principal(const std::string& info) {
   std::string found;
-  visit_fields(info, [&](std::uint32_t tag, int begin, int length) {
-    const int number = WireFormatLite::GetTagFieldNumber(tag);
-    if (number == kPrincipal) {
-      found = info.substr(static_cast<std::size_t>(begin), static_cast<std::size_t>(length));
+  visit_fields(info, [&](const Field& field) {
+    if (field.number == kPrincipal) {
+      found = info.substr(field.begin, field.bytes());
     }
-    return number < kPrincipal;
+    return field.number < kPrincipal;
   });
   return found;
 }
@@ -146,14 +120,41 @@ bool bound_framework(Call* call) {
   return true;
 }
 
-void shorten(v1::AddFramework* framework) { shorten_framework(framework); }
+bool shorten_all(RepeatedPtrField<std::string>* resources) {
+  bool shortened = false;
+  for (std::string& resource : *resources) {
+    shortened |= shorten(&resource, kSmall);
+  }
+  return shortened;
+}
 
-void shorten(v1::AddAgent* agent) {
+bool shorten_all(RepeatedPtrField<v1::Allocation>* allocations) {
+  bool shortened = false;
+  for (v1::Allocation& allocation : *allocations) {
+    shortened |= shorten_all(allocation.mutable_resources());
+  }
+  return shortened;
+}
+
+// Shortens a framework or agent. Returns whether it can be shortened further.
+bool shorten_member(v1::AddFramework* framework) {
+  shorten_framework(framework);
+  return false;
+}
+
+bool shorten_member(v1::AddAgent* agent) {
+  const bool total = shorten_all(agent->mutable_total());
+  const bool used = shorten_all(agent->mutable_used());
+  const bool running = shorten_all(agent->mutable_running());
+  if (total || used || running) {
+    return true;
+  }
   agent->set_info(essential_agent(agent->info()));
   agent->clear_total();
   agent->clear_used();
   agent->clear_running();
   agent->add_total(too_long());
+  return false;
 }
 
 const std::string& id_of(const v1::AddFramework& framework) { return framework.framework_id(); }
@@ -203,11 +204,17 @@ class Members {
       }
       const Entry entry = entries.back();
       entries.pop_back();
-      shorten(entry.member);
-      shortened->push_back(id_of(*entry.member));
+      const bool further = shorten_member(entry.member);
       const Size after = size(*entry.member);
       total_ = sum(difference(total_, entry.size), after);
-      largest.insert({group.first - entry.size.*measure, group.second});
+      std::size_t rest = group.first - entry.size.*measure;
+      if (further) {  // only an agent, which is alone in its group
+        entries.push_back({after, entry.member});
+        rest += after.*measure;
+      } else {
+        shortened->push_back(id_of(*entry.member));
+      }
+      largest.insert({rest, group.second});
     }
   }
 
@@ -256,16 +263,24 @@ bool bound(v1::AddFramework* framework) { return bound_framework(framework); }
 bool bound(v1::UpdateFramework* framework) { return bound_framework(framework); }
 
 bool bound(v1::AddAgent* agent) {
-  if (agent->info().size() <= kMostDescribed && !too_large_for_one(size(*agent))) {
-    return false;
+  bool shortened = false;
+  bool further = true;
+  while (further && (agent->info().size() > kMostDescribed || too_large_for_one(size(*agent)))) {
+    further = shorten_member(agent);
+    shortened = true;
   }
-  shorten(agent);
-  return true;
+  return shortened;
 }
 
 bool bound(v1::UpdateAgent* agent) {
-  if (agent->info().size() <= kMostDescribed && !too_large_for_one(Size{agent->ByteSizeLong(), parts(agent->total().resources())})) {
+  const auto too_large = [agent]() {
+    return agent->info().size() > kMostDescribed || too_large_for_one(Size{agent->ByteSizeLong(), parts(agent->total().resources())});
+  };
+  if (!too_large()) {
     return false;
+  }
+  if (agent->has_total() && shorten_all(agent->mutable_total()->mutable_resources()) && !too_large()) {
+    return true;
   }
   agent->set_info(essential_agent(agent->info()));
   agent->mutable_total()->clear_resources();

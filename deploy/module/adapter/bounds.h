@@ -42,14 +42,15 @@ std::string essential_framework(const std::string& info);
 std::string essential_agent(const std::string& info);
 
 // Shorten a framework or agent that exceeds the limits of one. Return whether it was shortened. The service makes no offers to a
-// shortened framework: its description is essential, and its lists are left out. A shortened agent has no resources: the
-// service sets it aside by name.
+// shortened framework: its description is essential, and its lists are left out. An agent is shortened in two stages. First, its
+// resources of more than `kSmall` bytes get their short forms. If the agent is still too large, it has no resources: the service
+// sets it aside by name.
 bool bound(v1::AddFramework* framework);
 bool bound(v1::UpdateFramework* framework);
 bool bound(v1::AddAgent* agent);
 bool bound(v1::UpdateAgent* agent);
 
-// The IDs of shortened frameworks and agents.
+// The IDs of shortened frameworks, and of agents without resources.
 struct Shortened {
   std::vector<std::string> frameworks;
   std::vector<std::string> agents;
@@ -60,7 +61,7 @@ struct Shortened {
 
 // Shorten frameworks and agents until a snapshot has at most `most`. The largest framework of the principal with the largest sum
 // is shortened first. So frameworks of one principal do not shorten a framework of another principal.
-// The largest agent is shortened first. Frameworks together, and agents together, may always take half of `most`.
+// The largest agent is shortened first, in two stages. Frameworks together, and agents together, may always take half of `most`.
 Shortened bound(v1::Snapshot* snapshot, const Size& most = Size(kMostBytes, kMostParts));
 
 }  // namespace adapter

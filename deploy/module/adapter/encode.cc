@@ -5,6 +5,8 @@
 
 #include <process/clock.hpp>
 
+#include "short_form.h"
+
 namespace longshare {
 namespace adapter {
 
@@ -59,7 +61,9 @@ void encode(const Resources& resources, Bytes* into) {
   for (const Resource& resource : resources) {
     const std::size_t copies = resource.has_shared() ? resources.count(resource) : 1;
     for (std::size_t copy = 0; copy < copies; ++copy) {
-      resource.SerializePartialToString(into->Add());
+      std::string* bytes = into->Add();
+      resource.SerializePartialToString(bytes);
+      shorten(bytes);
     }
   }
 }

@@ -86,7 +86,8 @@ class Holdings {
 // Returns the time of libprocess's clock in nanoseconds since the Unix epoch.
 int64_t now();
 
-// Writes a shared volume once for each copy that is allocated. Mesos's own conversion drops the number of copies.
+// Writes a shared volume once for each copy that is allocated. Mesos's own conversion drops the number of copies. A resource of
+// a too long kind is written in its short form.
 void encode(const mesos::Resources& resources, Bytes* into);
 void encode(const Used& used, google::protobuf::RepeatedPtrField<v1::Allocation>* into);
 void encode(const Holdings& holdings, google::protobuf::RepeatedPtrField<v1::Allocation>* into);

@@ -1,0 +1,161 @@
+#include "short_form.h"
+
+#include <map>
+
+#include "fields.h"
+
+namespace longshare {
+namespace adapter {
+namespace {
+
+constexpr std::size_t kEntry = 128;        // bytes that stand for the time to compare a reservation or a label of two kinds
+constexpr std::size_t kLongestRange = 22;  // largest size of the two numbers of a range
+const char* const kNobody = "..";          // last level of a role. Mesos permits no such role.
+
+// Numbers of fields in mesos.Resource.
+enum { NAME = 1, TYPE, SCALAR, RANGES, SET, ROLE, DISK, RESERVATION, REVOCABLE, SHARED, ALLOCATION, PROVIDER, RESERVATIONS };
+
+std::string content(const std::string& message, const Field& field) { return message.substr(field.content, field.end - field.content); }
+
+// Returns the content of a field in a serialised message. The result is empty without such a field.
+std::string find(int number, const std::string& message) {
+  std::string found;
+  visit_fields(message, [&](const Field& field) {
+    if (field.number == number) {
+      found = content(message, field);
+    }
+    return true;
+  });
+  return found;
+}
+
+// Appends a field with text, bytes or a message.
+void append(int number, const std::string& value, std::string* to) {
+  to->push_back(static_cast<char>(number << 3 | 2));
+  std::size_t size = value.size();
+  for (; size > 0x7F; size >>= 7) {
+    to->push_back(static_cast<char>((size & 0x7F) | 0x80));
+  }
+  to->push_back(static_cast<char>(size));
+  *to += value;
+}
+
+// Returns a serialised message with two of its fields only.
+std::string only(int one, int other, const std::string& message) {
+  std::string kept;
+  visit_fields(message, [&](const Field& field) {
+    if (field.number == one || field.number == other) {
+      kept.append(message, field.begin, field.bytes());
+    }
+    return true;
+  });
+  return kept;
+}
+
+// Returns a serialised amount or allocation without unknown fields. Frameworks decide the length of unknown fields, too.
+std::string without_unknown(int number, const std::string& amount) {
+  if (number != RANGES) {
+    return only(1, 1, amount);
+  }
+  std::string ranges;
+  visit_fields(amount, [&](const Field& field) {
+    if (field.number == 1 && field.end - field.content <= kLongestRange) {
+      ranges.append(amount, field.begin, field.bytes());
+    } else if (field.number == 1) {
+      append(1, only(1, 2, content(amount, field)), &ranges);
+    }
+    return true;
+  });
+  return ranges;
+}
+
+// Returns what decides whether a disk is indivisible, and its identifiers. Mesos permits frameworks identifiers of 255 bytes at most.
+std::string short_disk(const std::string& disk) {
+  std::string result;
+  visit_fields(disk, [&](const Field& field) {
+    if (field.number == 1) {
+      append(1, only(1, 1, content(disk, field)), &result);  // of a persistent volume: the ID
+    } else if (field.number == 3) {
+      append(3, only(1, 4, content(disk, field)), &result);  // of a source: the type and the ID
+    }
+    return true;
+  });
+  return result;
+}
+
+std::size_t labels(const std::string& reservation) {
+  std::size_t number = 0;
+  visit_fields(find(2, reservation), [&](const Field& field) {
+    number += field.number == 1 ? 1 : 0;
+    return true;
+  });
+  return number;
+}
+
+}  // namespace
+
+bool shorten(std::string* resource, std::size_t longest) {
+  if (resource->size() <= kSmall) {
+    return false;
+  }
+  std::map<int, std::string> values;  // by the field's number
+  std::size_t kind = resource->size();
+  std::size_t entries = 0;
+  visit_fields(*resource, [&](const Field& field) {
+    std::string value = content(*resource, field);
+    if (field.number == RESERVATIONS) {
+      entries += 1 + labels(value);
+    } else if ((field.number >= SCALAR && field.number <= SET) || field.number == ALLOCATION) {
+      value = without_unknown(field.number, value);
+      std::string known;
+      append(field.number, value, &known);
+      kind -= known.size();
+    }
+    values[field.number] = value;
+    return true;
+  });
+  if (kind <= longest && (kind <= kSmall || kind + kEntry * entries <= longest)) {
+    return false;
+  }
+  if (values[NAME].size() > longest) {
+    return false;  // no tenant decides the name, and the service rejects it
+  }
+  const std::string role = find(3, values[RESERVATIONS]);
+  std::string result;
+  for (const auto& value : values) {
+    switch (value.first) {
+      case TYPE:
+        result += static_cast<char>(TYPE << 3) + value.second;
+        break;
+      case DISK:
+        if (!short_disk(value.second).empty()) {
+          append(DISK, short_disk(value.second), &result);
+        }
+        break;
+      case REVOCABLE:
+      case SHARED:
+        append(value.first, "", &result);
+        break;
+      case NAME:
+      case SCALAR:
+      case RANGES:
+      case SET:
+      case ROLE:
+      case RESERVATION:
+      case ALLOCATION:
+        append(value.first, value.second, &result);
+        break;
+      default:
+        break;
+    }
+  }
+  std::string reservation;
+  append(3, role.empty() || role.size() > longest ? kNobody : role + "/" + kNobody, &reservation);
+  reservation += {4 << 3, 2};  // the type DYNAMIC
+  append(RESERVATIONS, reservation, &result);
+  resource->swap(result);
+  return true;
+}
+
+}  // namespace adapter
+}  // namespace longshare

@@ -1,0 +1,29 @@
+// Short forms of resources: they count for their role, but cannot be offered. Needs protobuf, but no header of Mesos.
+
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+namespace longshare {
+namespace adapter {
+
+// Longest kind of a resource in bytes. The kind is everything except the amount and the allocation: mostly the labels of
+// reservations. The service's own limit (limits.resource_kind) is by default the same.
+constexpr std::size_t kLongestKind = 8192;
+// A resource of at most so many bytes exceeds no limit.
+constexpr std::size_t kSmall = 256;
+
+// Replaces a serialised mesos.Resource by its short form, if its kind has more than `longest` bytes. Beyond `kSmall`, each
+// reservation and label counts as 128 bytes more. Returns whether the resource was replaced.
+//
+// The short form is the same as the service's (`shortened` in allocator/cluster/resources/kinds.py). It has the same amount and
+// allocation, and the identifiers of a disk. Its only reservation is for a role that cannot exist, below the role of the last
+// reservation. Equal kinds have equal short forms, so events and snapshots agree.
+//
+// A tenant decides the length of labels, and can reserve parts of all agents. Without short forms, a snapshot would leave out
+// agents.
+bool shorten(std::string* resource, std::size_t longest = kLongestKind);
+
+}  // namespace adapter
+}  // namespace longshare
