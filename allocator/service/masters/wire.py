@@ -27,6 +27,8 @@ from google.protobuf.message import DecodeError, Message
 
 from allocator.cluster.input.limits import Limits
 from allocator.cluster.input.text import readable
+from allocator.cluster.resources import shortened
+from allocator.cluster.resources.kinds import SMALL
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
 from allocator.cooperative import Cooperative, run_to_completion
@@ -102,6 +104,13 @@ _LISTS: dict[str, tuple[str, ...]] = {
 }
 """Message type → fields whose length the framework in `framework_id` decides. The length of an
 agent's fields depends on the frameworks that reserve parts of the agent."""
+_AGENT_RESOURCES: dict[str, tuple[str, ...]] = {
+    contract.FromMaster.DESCRIPTOR.full_name: ("snapshot",),
+    contract.Snapshot.DESCRIPTOR.full_name: ("agents",),
+    contract.AddAgent.DESCRIPTOR.full_name: ("total", "used", "running"),
+    contract.Allocation.DESCRIPTOR.full_name: ("resources",),
+}
+"""Message type → fields that contain resources of a snapshot's agents."""
 _SHARE = 32
 """The lists of one framework in one call may weigh this fraction, 1/32, of a message."""
 _TOO_LONG = mesos.Resource(
@@ -648,7 +657,9 @@ def _without_longest_lists(data: bytes, bounds: _Bounds) -> Cooperative[bytes]:
     Only lists whose length a framework decides are left out: first each list that exceeds the
     limits of one framework. If a snapshot is still too heavy, the principal with the heaviest lists
     loses the lists of its framework with the heaviest lists, until the snapshot is light enough. An
-    agent whose resources weigh more than each principal's lists loses its resources.
+    agent whose resources weigh more than each principal's lists loses its resources. Before agents
+    lose resources, short forms replace resources of too long kinds, such as reservations with long
+    labels: first those beyond `limits.resource_kind`, then those of more than `SMALL` bytes.
 
     Events do not name all principals, so the heaviest REQUEST calls are left out of events.
 
@@ -658,6 +669,24 @@ def _without_longest_lists(data: bytes, bounds: _Bounds) -> Cooperative[bytes]:
 
     Raises:
         _TooHeavyError: the message weighs more than `most_parts` even without these lists.
+    """
+    for longest in (max(bounds.limits.resource_kind, SMALL), SMALL, 0):
+        owners = yield from _owners_of_longest_lists(data, bounds)
+        if not longest or not any(kind == "agent" for kind, _ in owners):
+            break
+        data = yield from _with_short_resources(data, (0, len(data)), _CONTRACT, longest)
+    return (yield from _without_lists(data, (0, len(data)), _CONTRACT, _Cut(owners)))
+
+
+def _owners_of_longest_lists(data: bytes, bounds: _Bounds) -> Cooperative[AbstractSet[_Owner]]:
+    """Return the owners whose lists are left out, so that a message weighs at most `most_parts`.
+
+    Args:
+        data: The serialised message.
+        bounds: Bounds of the message.
+
+    Raises:
+        _TooHeavyError: the message weighs more than `most_parts` even without all lists.
     """
     tally = _Tally(bounds.limits)
     weight = yield from _weigh_in_steps(data, 0, len(data), _CONTRACT, tally)
@@ -671,7 +700,42 @@ def _without_longest_lists(data: bytes, bounds: _Bounds) -> Cooperative[bytes]:
         owners.add(owner)
     if weight > bounds.most_parts:
         raise _TooHeavyError
-    return (yield from _without_lists(data, (0, len(data)), _CONTRACT, _Cut(owners)))
+    return owners
+
+
+def _with_short_resources(
+    data: bytes, span: tuple[int, int], descriptor: Descriptor, longest: int
+) -> Cooperative[bytes]:
+    """Return a message in which resources of too long kinds have their short forms.
+
+    Only resources of agents in a snapshot are shortened.
+
+    Args:
+        data: Serialised bytes that contain the message.
+        span: Start and end of the message, as byte offsets.
+        descriptor: The type of the message.
+        longest: Maximum length of a resource without its amount and allocation, in bytes.
+    """
+    out, last, step = bytearray(), span[0], span[0]
+    for number, kind, start, stop in _fields(data, *span):
+        field = descriptor.fields_by_number.get(number)
+        if (
+            kind == _LENGTH_DELIMITED
+            and stop - start > SMALL
+            and field is not None
+            and field.name in _AGENT_RESOURCES.get(descriptor.full_name, ())
+        ):
+            nested = field.message_type
+            if nested is None:
+                value = shortened(data[start:stop], longest)
+            else:
+                value = yield from _with_short_resources(data, (start, stop), nested, longest)
+            out += data[last : start - len(_varint(stop - start))] + _varint(len(value)) + value
+            last = stop
+        if stop - step >= _STEP:
+            step = stop
+            yield
+    return bytes(out + data[last : span[1]])
 
 
 def _skipped_events(data: bytes, most_parts: int) -> Cooperative[contract.Events]:

@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 from allocator.cluster.frameworks.subscription import read_request
 from allocator.cluster.input.limits import Limits
 from allocator.cluster.input.resource_parser import ResourceParser
+from allocator.cluster.resources import shortened
 from allocator.contract import allocator_pb2 as contract
+from allocator.contract import mesos_pb2 as mesos
 from allocator.service.masters import wire
 from allocator.service.masters.wire import (
     MAX_STEP_BYTES,
@@ -491,6 +493,77 @@ def test_an_agent_in_too_many_parts_costs_its_resources_and_not_the_master_its_s
     assert parser.flaw is not None
     assert "listen.most_parts" in parser.flaw.words
     assert parse(data, 200_000).snapshot.agents == agents, "without need nothing is cut"
+
+
+def reserved(label: int) -> bytes:
+    """Return a CPU that a tenant reserved with a label of a length."""
+    resource = mesos.Resource(name="cpus", type=mesos.Value.SCALAR)
+    resource.scalar.value = 1.0
+    resource.reservations.add(role="a", type=mesos.Resource.ReservationInfo.DYNAMIC)
+    resource.reservations[0].labels.labels.add(key="k", value="v" * label)
+    return resource.SerializeToString()
+
+
+def agents_with(label: int) -> list[contract.AddAgent]:
+    """Return agents with a plain resource and a reserved one, which a framework uses."""
+    total = [b"x" * 100, reserved(label)]
+    held = [contract.Allocation(framework_id="f", resources=total)]
+    return [
+        contract.AddAgent(agent_id=f"s{n}", info=b"i" * 100, total=total, used=held, running=held)
+        for n in range(20)
+    ]
+
+
+LIGHT, MEDIUM, HEAVY = 900, 4_000, 100_000
+"""Lengths of labels: below every limit, below `limits.resource_kind` only, above this limit."""
+
+
+@pytest.mark.parametrize(("label", "most_parts"), [(HEAVY, 50_000), (MEDIUM, 20_000)])
+def test_long_labels_are_shortened_before_an_agent_loses_its_resources(
+    label: int, most_parts: int
+) -> None:
+    agents = [*agents_with(label), *agents_with(LIGHT), *agents_with(MEDIUM)]
+    data = contract.FromMaster(snapshot=contract.Snapshot(agents=agents)).SerializeToString()
+    limits = Limits(resource_kind=8192)
+    read = parse(data, most_parts, limits).snapshot.agents
+    assert [agent.agent_id for agent in read] == [agent.agent_id for agent in agents]
+    longest = 8192 if label == HEAVY else 1000
+    short = [b"x" * 100, shortened(reserved(label), longest)]
+    for agent in read[:20]:
+        assert list(agent.total) == list(agent.used[0].resources) == short
+        assert list(agent.running[0].resources) == short
+    assert list(read[20:40]) == agents[20:40]
+    assert (list(read[40:]) == agents[40:]) == (label == HEAVY), "no more than is necessary"
+    assert parse(data, 10**6, limits).snapshot.agents == agents, "without need nothing is cut"
+
+
+def test_long_labels_are_shortened_in_steps() -> None:
+    snapshot = contract.Snapshot(agents=agents_with(HEAVY))
+    data = contract.FromMaster(snapshot=snapshot).SerializeToString()
+    calls = 0
+
+    def counted(resource: bytes, longest: int) -> bytes:
+        nonlocal calls
+        calls += 1
+        return shortened(resource, longest)
+
+    with mock.patch.object(wire, "shortened", counted):
+        steps = parse_in_steps(data, 50_000, Limits(resource_kind=8192))
+        most = before = 0
+        for _ in steps:
+            most, before = max(most, calls - before), calls
+    assert calls == 3 * len(snapshot.agents)
+    assert most == 1
+
+
+def test_lists_of_frameworks_shorten_no_labels() -> None:
+    agents = agents_with(MEDIUM)
+    heavy = contract.AddFramework(framework_id="f", suppressed_roles=["r"] * 200_000)
+    snapshot = contract.Snapshot(agents=agents, frameworks=[heavy])
+    data = contract.FromMaster(snapshot=snapshot).SerializeToString()
+    read = parse(data, 100_000, Limits(resource_kind=8192, roles=10**6)).snapshot
+    assert read.agents == agents
+    assert not read.frameworks[0].suppressed_roles
 
 
 def test_too_heavy_events_leave_their_effects_on_offer_filters() -> None:
