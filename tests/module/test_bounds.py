@@ -173,7 +173,7 @@ def names_of_changed(before: contract.Snapshot, after: contract.Snapshot) -> set
 
 
 def test_agents_with_the_most_reservations_are_set_aside_first(programs: Programs) -> None:
-    attacked = [reserved(900).SerializeToString()] * 50
+    attacked = [reserved(600).SerializeToString()] * 75
     snapshot = with_reservations(attacked, 20)
     sent, text = bounded(programs, snapshot)
     changed = names_of_changed(snapshot, sent)

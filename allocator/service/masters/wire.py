@@ -56,6 +56,8 @@ _HEAVY: dict[str, int] = {
 """Weights of message types that take much memory even without content; other types weigh 1."""
 _DENSEST = max(_HEAVY.values()) / 2
 """Maximum weight per byte: the heaviest message without content takes two bytes."""
+_SHORT_KIND = 1000
+"""Maximum length, as of `limits.resource_kind`, of resources on agents that weigh too much."""
 _OPAQUE = 12
 """Weight of a Mesos message inside the contract's messages, before its length is added. Most of
 them are resources."""
@@ -659,7 +661,7 @@ def _without_longest_lists(data: bytes, bounds: _Bounds) -> Cooperative[bytes]:
     loses the lists of its framework with the heaviest lists, until the snapshot is light enough. An
     agent whose resources weigh more than each principal's lists loses its resources. Before agents
     lose resources, short forms replace resources of too long kinds, such as reservations with long
-    labels: first those beyond `limits.resource_kind`, then those of more than `SMALL` bytes.
+    labels: first those beyond `limits.resource_kind`, then labels beyond `_SHORT_KIND`.
 
     Events do not name all principals, so the heaviest REQUEST calls are left out of events.
 
@@ -670,7 +672,7 @@ def _without_longest_lists(data: bytes, bounds: _Bounds) -> Cooperative[bytes]:
     Raises:
         _TooHeavyError: the message weighs more than `most_parts` even without these lists.
     """
-    for longest in (max(bounds.limits.resource_kind, SMALL), SMALL, 0):
+    for longest in (max(bounds.limits.resource_kind, _SHORT_KIND), _SHORT_KIND, 0):
         owners = yield from _owners_of_longest_lists(data, bounds)
         if not longest or not any(kind == "agent" for kind, _ in owners):
             break

@@ -20,6 +20,7 @@ constexpr std::size_t kLongestField = 16 << 10;  // largest field of an essentia
 constexpr std::size_t kMostFields = 64 << 10;
 constexpr std::size_t kFrame = 16;  // largest size of a tag and a length, in bytes
 constexpr std::size_t kNamed = 5;   // IDs in a log line
+constexpr std::size_t kShortKind = 1000;  // longest kind of a resource on agents that weigh too much, in bytes
 constexpr int kPrincipal = 8;       // number of the field in mesos.FrameworkInfo
 
 // Weights of the service, in wire.py.
@@ -123,7 +124,7 @@ bool bound_framework(Call* call) {
 bool shorten_all(RepeatedPtrField<std::string>* resources) {
   bool shortened = false;
   for (std::string& resource : *resources) {
-    shortened |= shorten(&resource, kSmall);
+    shortened |= shorten(&resource, kShortKind);
   }
   return shortened;
 }

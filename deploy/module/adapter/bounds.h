@@ -43,7 +43,7 @@ std::string essential_agent(const std::string& info);
 
 // Shorten a framework or agent that exceeds the limits of one. Return whether it was shortened. The service makes no offers to a
 // shortened framework: its description is essential, and its lists are left out. An agent is shortened in two stages. First, its
-// resources of more than `kSmall` bytes get their short forms. If the agent is still too large, it has no resources: the service
+// resources of more than 1,000 bytes get their short forms. If the agent is still too large, it has no resources: the service
 // sets it aside by name.
 bool bound(v1::AddFramework* framework);
 bool bound(v1::UpdateFramework* framework);

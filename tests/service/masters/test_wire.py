@@ -514,7 +514,7 @@ def agents_with(label: int) -> list[contract.AddAgent]:
     ]
 
 
-LIGHT, MEDIUM, HEAVY = 900, 4_000, 100_000
+LIGHT, MEDIUM, HEAVY = 600, 4_000, 100_000
 """Lengths of labels: below every limit, below `limits.resource_kind` only, above this limit."""
 
 
