@@ -341,10 +341,10 @@ class LimitsSection(SettingsSection):
     """Maximum number of offer filters of a framework in one role on one agent. A framework needs
     more than one if it declines different parts of the agent. Above the limit, the filter that ends
     first is dropped, so the framework is offered these resources again."""
-    resource_kind: Annotated[int, Field(ge=1000, le=LARGEST_NUMBER)] = 8192
-    """Maximum bytes of a resource without its amount: mostly labels of reservations and metadata of
-    disks. Each reservation and label counts as 128 bytes more. A resource with more counts, but is
-    not offered. The module allows 8192 at most."""
+    resource_kind: Annotated[int, Field(ge=8192, le=LARGEST_NUMBER)] = 8192
+    """Maximum bytes of the texts that distinguish a resource: mostly labels of reservations and
+    metadata of disks. Each reservation and label counts as 128 bytes more. A resource with more
+    counts, but is not offered. The module allows 8192 at most."""
     all_filters: Annotated[int, Field(ge=1, le=LARGEST_NUMBER)] = 100_000
     """Maximum number of different declined resources, counted on each agent, of the offer filters
     of all frameworks. Each takes about 2 kB of memory; 16 kinds count as one more. A single agent

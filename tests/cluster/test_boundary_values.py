@@ -133,8 +133,7 @@ def large_resource(size: int) -> contract.AddAgent:
 def long_kind(size: int) -> contract.AddAgent:
     call = agent_call("s1", "cpus:1")
     disk = mesos.Resource(name="disk", type=mesos.Value.SCALAR)
-    disk.disk.persistence.id = "p" * (size - 17)
-    assert disk.ByteSize() == size
+    disk.disk.persistence.id = "p" * (size - len("disk"))
     disk.scalar.value = 1.0
     call.total.append(disk.SerializeToString())
     return call

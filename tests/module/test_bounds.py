@@ -208,18 +208,23 @@ def test_no_agent_is_set_aside_for_long_labels(
 def test_the_module_shortens_the_same_resources_as_the_service_in_the_same_way(
     programs: Programs,
 ) -> None:
-    random_resources = [some_resource(random.Random(seed)) for seed in range(300)]
-    agent = contract.AddAgent(agent_id="s", total=random_resources)
-    agent.used.add(framework_id="f", resources=random_resources)
-    agent.running.add(framework_id="f", resources=random_resources)
-    message = contract.FromMaster(snapshot=contract.Snapshot(agents=[agent]))
+    changes, snapshot = 0, contract.Snapshot()
+    lists = [
+        [some_resource(random.Random(seed + n)) for n in range(20)] for seed in range(0, 300, 20)
+    ]
+    for resources_of_agent in lists:
+        agent = snapshot.agents.add(agent_id="s", total=resources_of_agent)
+        agent.used.add(framework_id="f", resources=resources_of_agent)
+        agent.running.add(framework_id="f", resources=resources_of_agent)
+    message = contract.FromMaster(snapshot=snapshot)
     done = run(programs, message.SerializeToString(), 2**30, 2**30)
-    [sent] = contract.FromMaster.FromString(done.stdout).snapshot.agents
-    expected = [shortened(data, LimitsSection().resource_kind) for data in random_resources]
-    changes = sum(one != other for one, other in zip(expected, random_resources, strict=True))
-    assert 100 < changes < 200
-    for lists in (sent.total, sent.used[0].resources, sent.running[0].resources):
-        assert list(lists) == expected
+    agents = contract.FromMaster.FromString(done.stdout).snapshot.agents
+    for sent, former in zip(agents, lists, strict=True):
+        expected = [shortened(data, LimitsSection().resource_kind) for data in former]
+        changes += sum(one != other for one, other in zip(expected, former, strict=True))
+        for part in (sent.total, sent.used[0].resources, sent.running[0].resources):
+            assert list(part) == expected
+    assert 30 < changes < 200
 
 
 def some_resource(choose: random.Random) -> bytes:

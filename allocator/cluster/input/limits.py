@@ -71,7 +71,7 @@ class Limits:
     """Bytes of one resource; if `entries` is set, also of the resources of a request, and of an
     operation. A range of every second port takes a tenth of the default."""
     resource_kind: int = 0
-    """Bytes of a resource without its amount and allocation; each reservation and label counts as
+    """Bytes of the texts that distinguish a kind of resource; each reservation and label counts as
     128 bytes more. A resource with more counts, but is not offered. 0, which event logs without
     this limit mean: resources are left out if they exceed `resource` or `entries`."""
     requested: int = 0

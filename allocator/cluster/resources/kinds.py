@@ -2,6 +2,7 @@
 
 import hashlib
 from dataclasses import dataclass
+from itertools import chain
 from typing import Literal, cast
 
 from google.protobuf.message import DecodeError
@@ -150,9 +151,8 @@ def shortened(data: bytes, longest: int) -> bytes:
 
     Args:
         data: The serialised resource. A malformed resource is returned unchanged.
-        longest: Maximum length of the resource without its amount and allocation, in bytes. Each
-            reservation and label counts as `_ENTRY` bytes more. Up to `SMALL` bytes are permitted.
-            Unknown fields of the amount and the allocation count, too.
+        longest: Maximum length of the texts that distinguish the kind, in bytes. Each reservation
+            and label counts as `_ENTRY` bytes more.
     """
     # A label contains two bytes 10, and a reservation begins with the byte 106.
     if len(data) + _ENTRY * (data.count(b"\n") // 2 + data.count(b"j")) <= longest:
@@ -161,8 +161,7 @@ def shortened(data: bytes, longest: int) -> bytes:
         message = mesos.Resource.FromString(data)
     except DecodeError:
         return data  # rejected by `decoded`
-    length = len(data) - _length_of_amounts(message)
-    if length <= SMALL or length + _ENTRY * entries(data) <= longest:
+    if _length_of_kind(message, longest) <= longest:
         return data
     kind = mesos.Resource()
     kind.CopyFrom(message)
@@ -179,14 +178,33 @@ def shortened(data: bytes, longest: int) -> bytes:
     return message.SerializePartialToString(deterministic=True)
 
 
-def _length_of_amounts(message: mesos.Resource) -> int:
-    """Return the bytes of a resource's amount and allocation, without unknown fields."""
-    amounts = mesos.Resource()
-    for field in _AMOUNTS:
-        if message.HasField(field):
-            getattr(amounts, field).CopyFrom(getattr(message, field))
-    amounts.DiscardUnknownFields()  # type: ignore[no-untyped-call,unused-ignore]
-    return len(amounts.SerializePartialToString())
+def _length_of_kind(message: mesos.Resource, longest: int) -> int:
+    """Return the length of the texts that distinguish the kind, and `_ENTRY` for each list entry.
+
+    Kinds that Mesos finds equal have the same length, so that both have short forms or none. The
+    mount path of a volume, for example, does not count. Lists of labels that Mesos finds equal have
+    the same number of labels, and the same different labels.
+
+    Args:
+        message: The resource.
+        longest: Beyond this result, labels need not be read.
+    """
+    reservations, source = message.reservations, message.disk.source
+    lists = [reservation.labels for reservation in reservations]
+    lists.append(source.metadata)
+    length = _ENTRY * (len(reservations) + sum(len(each.labels) for each in lists))
+    if length > longest:
+        return length
+    texts = [text_of(message, "name"), text_of(message.provider_id, "value")]
+    texts += [text_of(message.disk.persistence, "id"), text_of(source.path, "root")]
+    texts += [text_of(source.mount, "root")]
+    texts += [text_of(source, field) for field in ("id", "profile", "vendor")]
+    for reservation in reservations:
+        texts += [text_of(reservation, "role"), text_of(reservation, "principal")]
+    for each in lists:
+        different = {(text_of(label, "key"), text_of(label, "value")) for label in each.labels}
+        texts += chain.from_iterable(different)
+    return length + sum(len(t.encode() if isinstance(t, str) else t) for t in texts)
 
 
 def _shorten_disk(short: mesos.Resource.DiskInfo, disk: mesos.Resource.DiskInfo) -> None:

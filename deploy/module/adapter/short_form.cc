@@ -1,6 +1,8 @@
 #include "short_form.h"
 
 #include <map>
+#include <set>
+#include <utility>
 
 #include "fields.h"
 
@@ -83,40 +85,67 @@ std::string short_disk(const std::string& disk) {
   return result;
 }
 
-std::size_t labels(const std::string& reservation) {
-  std::size_t number = 0;
-  visit_fields(find(2, reservation), [&](const Field& field) {
-    number += field.number == 1 ? 1 : 0;
+// Adds up the sizes of some text fields of a serialised message.
+std::size_t texts(const std::set<int>& numbers, const std::string& message) {
+  std::size_t size = 0;
+  visit_fields(message, [&](const Field& field) {
+    size += numbers.count(field.number) != 0 ? field.end - field.content : 0;
     return true;
   });
-  return number;
+  return size;
+}
+
+// Returns the length of serialised labels: their number, and the texts of different labels.
+std::size_t labels(const std::string& list) {
+  std::set<std::pair<std::string, std::string>> different;
+  std::size_t size = 0;
+  visit_fields(list, [&](const Field& field) {
+    if (field.number == 1) {
+      const std::string label = content(list, field);
+      const auto added = different.emplace(find(1, label), find(2, label));
+      size += kEntry + (added.second ? added.first->first.size() + added.first->second.size() : 0);
+    }
+    return true;
+  });
+  return size;
+}
+
+// Returns the length of the texts that distinguish a resource's kind. Kinds that Mesos finds equal have the same length.
+std::size_t length_of_kind(const std::string& resource) {
+  std::size_t size = 0;
+  visit_fields(resource, [&](const Field& field) {
+    const std::string value = content(resource, field);
+    if (field.number == NAME) {
+      size += value.size();
+    } else if (field.number == PROVIDER) {
+      size += texts({1}, value);
+    } else if (field.number == RESERVATIONS) {
+      size += kEntry + texts({1, 3}, value) + labels(find(2, value));
+    } else if (field.number == DISK) {
+      const std::string source = find(3, value);
+      size += texts({1}, find(1, value)) + texts({4, 6, 7}, source) + labels(find(5, source));
+      size += texts({1}, find(2, source)) + texts({1}, find(3, source));
+    }
+    return true;
+  });
+  return size;
 }
 
 }  // namespace
 
 bool shorten(std::string* resource, std::size_t longest) {
-  if (resource->size() <= kSmall) {
+  if (resource->size() <= kSmall || length_of_kind(*resource) <= longest) {
     return false;
   }
   std::map<int, std::string> values;  // by the field's number
-  std::size_t kind = resource->size();
-  std::size_t entries = 0;
   visit_fields(*resource, [&](const Field& field) {
     std::string value = content(*resource, field);
-    if (field.number == RESERVATIONS) {
-      entries += 1 + labels(value);
-    } else if ((field.number >= SCALAR && field.number <= SET) || field.number == ALLOCATION) {
+    if ((field.number >= SCALAR && field.number <= SET) || field.number == ALLOCATION) {
       value = without_unknown(field.number, value);
-      std::string known;
-      append(field.number, value, &known);
-      kind -= known.size();
     }
     values[field.number] = value;
     return true;
   });
-  if (kind <= longest && (kind <= kSmall || kind + kEntry * entries <= longest)) {
-    return false;
-  }
   if (values[NAME].size() > longest) {
     return false;  // no tenant decides the name, and the service rejects it
   }

@@ -8,14 +8,14 @@
 namespace longshare {
 namespace adapter {
 
-// Longest kind of a resource in bytes. The kind is everything except the amount and the allocation: mostly the labels of
-// reservations. The service's own limit (limits.resource_kind) is by default the same.
+// Longest kind of a resource in bytes of the texts that distinguish the kind: mostly the labels of reservations. Each reservation
+// and label counts as 128 bytes more. The service's own limit (limits.resource_kind) is by default the same.
 constexpr std::size_t kLongestKind = 8192;
 // A resource of at most so many bytes exceeds no limit.
 constexpr std::size_t kSmall = 256;
 
-// Replaces a serialised mesos.Resource by its short form, if its kind has more than `longest` bytes. Beyond `kSmall`, each
-// reservation and label counts as 128 bytes more. Returns whether the resource was replaced.
+// Replaces a serialised mesos.Resource by its short form, if its kind has more than `longest` bytes. Returns whether the resource
+// was replaced.
 //
 // The short form is the same as the service's (`shortened` in allocator/cluster/resources/kinds.py). It has the same amount and
 // allocation, and the identifiers of a disk. Its only reservation is for a role that cannot exist, below the role of the last
