@@ -150,14 +150,14 @@ def test_kinds_that_mesos_finds_equal_have_short_forms_or_none() -> None:
     """Mesos ignores a volume's path and principal. Lists of the same different labels are equal."""
     volume = resource("disk", "4", reserved=["r"])
     volume.disk.persistence.id = "v"
-    other = mesos.Resource.FromString(volume.SerializeToString())
-    other.disk.volume.container_path = "p" * 9000
-    other.disk.volume.mode = mesos.Volume.RW
-    other.disk.persistence.principal = "q" * 9000
+    mounted = mesos.Resource.FromString(volume.SerializeToString())
+    mounted.disk.volume.container_path = "p" * 9000
+    mounted.disk.volume.mode = mesos.Volume.RW
+    mounted.disk.persistence.principal = "q" * 9000
     a, b = ("k", "a"), ("k", "b" * 700)
-    equal = [(volume, other), (reserved([a, a, b]), reserved([a, b, b]))]
-    for one, another in equal:
-        data = one.SerializePartialToString(), another.SerializePartialToString()
+    equal = [(volume, mounted), (reserved([a, a, b]), reserved([a, b, b]))]
+    for pair in equal:
+        data = [resource.SerializePartialToString() for resource in pair]
         assert decoded(data[0])[0] == decoded(data[1])[0]
         assert shortened(data[0], 1500) is data[0]
         assert shortened(data[1], 1500) is data[1]

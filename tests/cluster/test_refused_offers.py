@@ -130,8 +130,8 @@ def test_a_departed_framework_withholds_nothing_from_others_by_refusals(
         master.add_framework("honest", "a")
         honest += (offers := refuse(master, offer))
         master.send(contract.RemoveFramework(framework_id="honest"))
-        for other in offers:
-            master.recover(other)
+        for honest_offer in offers:
+            master.recover(honest_offer)
         info = framework_info("f", "a")
         master.send(contract.UpdateFramework(framework_id="f", info=info))
         returned = master.send(contract.ActivateFramework(framework_id="f")) + master.tick()

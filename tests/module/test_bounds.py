@@ -156,9 +156,9 @@ def reserved(label: int, **fields: object) -> mesos.Resource:
 def with_reservations(attacked: list[bytes], number: int) -> contract.Snapshot:
     """Return plain agents, and as many agents with reserved resources, which a task uses."""
     snapshot = contract.Snapshot(frameworks=[described("honest", "honest", 1_000)])
-    for each in range(number):
-        snapshot.agents.append(agent_call(f"p{each}", "cpus:8;mem:8192"))
-        agent = agent_call(f"r{each}", "cpus:8;mem:8192", {"f": resources("cpus:1", "a")})
+    for agent_number in range(number):
+        snapshot.agents.append(agent_call(f"p{agent_number}", "cpus:8;mem:8192"))
+        agent = agent_call(f"r{agent_number}", "cpus:8;mem:8192", {"f": resources("cpus:1", "a")})
         agent.total.extend(attacked)
         snapshot.agents.append(agent)
     return snapshot
@@ -221,7 +221,7 @@ def test_the_module_shortens_the_same_resources_as_the_service_in_the_same_way(
     agents = contract.FromMaster.FromString(done.stdout).snapshot.agents
     for sent, former in zip(agents, lists, strict=True):
         expected = [shortened(data, LimitsSection().resource_kind) for data in former]
-        changes += sum(one != other for one, other in zip(expected, former, strict=True))
+        changes += sum(short != full for short, full in zip(expected, former, strict=True))
         for part in (sent.total, sent.used[0].resources, sent.running[0].resources):
             assert list(part) == expected
     assert 30 < changes < 200

@@ -192,7 +192,7 @@ def _length_of_kind(message: mesos.Resource, longest: int) -> int:
     reservations, source = message.reservations, message.disk.source
     lists = [reservation.labels for reservation in reservations]
     lists.append(source.metadata)
-    length = _ENTRY * (len(reservations) + sum(len(each.labels) for each in lists))
+    length = _ENTRY * (len(reservations) + sum(len(labels.labels) for labels in lists))
     if length > longest:
         return length
     texts = [text_of(message, "name"), text_of(message.provider_id, "value")]
@@ -201,8 +201,8 @@ def _length_of_kind(message: mesos.Resource, longest: int) -> int:
     texts += [text_of(source, field) for field in ("id", "profile", "vendor")]
     for reservation in reservations:
         texts += [text_of(reservation, "role"), text_of(reservation, "principal")]
-    for each in lists:
-        different = {(text_of(label, "key"), text_of(label, "value")) for label in each.labels}
+    for labels in lists:
+        different = {(text_of(label, "key"), text_of(label, "value")) for label in labels.labels}
         texts += chain.from_iterable(different)
     return length + sum(len(t.encode() if isinstance(t, str) else t) for t in texts)
 

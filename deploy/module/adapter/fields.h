@@ -15,8 +15,8 @@ namespace adapter {
 // A field of a serialised message, as offsets into the bytes.
 struct Field {
   int number;
-  std::size_t begin;    // of the tag
-  std::size_t content;  // of the value; after the length of text, bytes or a message
+  std::size_t begin;    // the begin of the tag
+  std::size_t content;  // the begin of the value, after the length of text, bytes or a message
   std::size_t end;
 
   std::size_t bytes() const { return end - begin; }

@@ -76,9 +76,9 @@ std::string short_disk(const std::string& disk) {
   std::string result;
   visit_fields(disk, [&](const Field& field) {
     if (field.number == 1) {
-      append(1, only(1, 1, content(disk, field)), &result);  // of a persistent volume: the ID
+      append(1, only(1, 1, content(disk, field)), &result);  // the ID of a persistent volume
     } else if (field.number == 3) {
-      append(3, only(1, 4, content(disk, field)), &result);  // of a source: the type and the ID
+      append(3, only(1, 4, content(disk, field)), &result);  // the type and the ID of a source
     }
     return true;
   });
