@@ -51,14 +51,14 @@ with the fewest refused calls stay."""
 MOST_REFUSED = 256
 """Excess of a connection's refused over its permitted calls at which a scan closes it. gRPC does
 not limit the number of calls that a peer sends one after another."""
-MOST_RECEIVED = 2**14
+MOST_RECEIVED = 2**17
 """Bytes received on a connection outside of permitted calls at which a scan closes it. A master's
-connection has no such limit while its stream lasts, because its messages can be larger.
+connection has no such limit, because its messages can be larger.
 
-One byte can stand for a whole header (RFC 7541, section 6.1). While its call waits, a header takes
-64 to 100 bytes in gRPC, and later 1.3 to 1.8 µs of the event loop. The limit of headers applies
-only once the peer has acknowledged the settings. A handshake with a usual certificate takes 2 to 5
-kB.
+gRPC's limit of headers applies only once the peer has acknowledged gRPC's settings. Before, gRPC
+keeps headers of five bytes with 18 times their size until the connection ends. It then passes the
+call to Python, which takes 1 µs of the event loop and another 25 times the size. A handshake with a
+usual certificate takes 4 kB, and a call that is not read 64 KiB.
 """
 CALL_BYTES = 2**12
 """Bytes that a permitted call may send besides its request: headers, and frames of HTTP/2 and TLS.
@@ -68,13 +68,14 @@ ACKNOWLEDGED = 2**8
 with 26 bytes, to which TLS adds about 60."""
 _SPARE = 2**14
 """Bytes that a connection with permitted calls may send later than its calls."""
-LARGE = 6 * 2**10
+LARGE = 2**14
 """Bytes received on a connection outside of permitted calls from which the connection counts as
 large.
 
-A certificate takes 20 times its bytes in gRPC as long as the connection is open.
+A peer with a usual certificate sends about 4 kB before its first call. gRPC keeps 20 times the
+bytes of a certificate with thousands of names, as long as the connection is open.
 """
-ALL_RECEIVED = 2**17
+ALL_RECEIVED = 2**18
 """Maximum number of such bytes on all large connections together that a scan leaves open, the
 newest."""
 HOST_ASKING = 1024
@@ -119,10 +120,7 @@ class _Calls:
     """Number of scans before the first call."""
     permitted: int = 0
     refused: int = 0
-    masters: int = 0
-    """Number of masters' permitted streams that have not ended."""
-    exempt: bool = False
-    """Whether there was such a stream at the latest scan, which makes received bytes uncounted."""
+    is_master: bool = False
     sent: int = 0
     """Bytes that belong to permitted calls, up to `_SPARE` too many."""
     pending: int = 0
@@ -167,19 +165,8 @@ class Connections:
                 calls = self._calls[name] = _Calls(self._scans)
             calls.permitted += permitted
             calls.refused += not permitted
-            calls.masters += permitted and master
+            calls.is_master |= permitted and master
             calls.sent += CALL_BYTES * permitted
-
-    def note_end(self, peer: str) -> None:
-        """Record that a master's permitted stream has ended.
-
-        Args:
-            peer: The peer's address and port in gRPC's notation.
-        """
-        with self._noting:
-            calls = self._calls.get(unquote(peer))
-            if calls is not None:
-                calls.masters -= 1
 
     def note_request(self, peer: str, pending: int, sent: int = 0) -> None:
         """Record that the service waits for the request of a permitted call, or has read it.
@@ -290,7 +277,7 @@ class Connections:
                 unproved[host_of(connection.peer)].append(connection)
             elif not calls.permitted:
                 refused.append((calls.refused, connection.number, connection))
-            elif not calls.masters:
+            elif not calls.is_master:
                 asking[host_of(connection.peer)].append((connection.number, connection))
         self._hasty = grown >= LARGE
         useless += _beyond(ALL_RECEIVED, large)
@@ -303,9 +290,8 @@ class Connections:
     def _unexpected(self, connection: _Connection, calls: _Calls | None) -> int:
         """Return the number of bytes that a peer has sent outside of permitted calls.
 
-        The result is 0 while a master's stream lasts. Bytes that calls could have sent, but have
-        not, are forgotten from `_SPARE` on. Otherwise, many short calls would let a peer send many
-        bytes.
+        The result is 0 for a master. Bytes that calls could have sent, but have not, are forgotten
+        from `_SPARE` on. Otherwise, many short calls would let a peer send many bytes.
 
         Args:
             connection: The peer's connection.
@@ -313,15 +299,11 @@ class Connections:
         """
         if calls is None or not calls.permitted:
             return connection.received
+        if calls.is_master:
+            self._speed_up(connection)
+            return 0
         with self._noting:
             unknown = connection.received - connection.traffic.acknowledged // ACKNOWLEDGED
-            if calls.masters:
-                calls.exempt = True
-                self._speed_up(connection)
-                return 0
-            if calls.exempt:
-                calls.exempt = False
-                calls.sent = unknown
             calls.sent = min(calls.sent, unknown + _SPARE)
             return max(unknown - calls.sent - calls.pending, 0)
 

@@ -60,16 +60,11 @@ LARGEST_HEADERS = 2048
 Clients of Longshare send about 600 bytes. gRPC reads headers before rights are checked, and keeps
 them with up to `PENDING` calls.
 """
-RECEIVE_BUFFER = 2**13
+RECEIVE_BUFFER = 2**15
 """Size of the kernel's receive buffer of a connection before a permitted call, in bytes.
 
 The kernel would else keep some megabytes, which gRPC still parses after a scan has shut the
 connection down. gRPC's own option `grpc.tcp_receive_buffer_size` works for clients only.
-"""
-UNREAD = 2**11
-"""Bytes of a message that a peer may send before its call is permitted and the message is read.
-
-Connections without a permitted call may send few bytes in all, see `connections`.
 """
 _NO_COMPRESSION = 1
 """gRPC's bit set of accepted compressions, with only "no compression" set.
@@ -121,7 +116,6 @@ async def listening(
     ports = connections.ports
     rights.observe = connections.note
     rights.observe_request = connections.note_request
-    rights.observe_end = connections.note_end
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(connections.scanning())
         if section.operators is None:
@@ -181,8 +175,7 @@ async def _port(
             ("grpc.max_concurrent_streams", calls),
             ("grpc.server.max_pending_requests", PENDING),
             ("grpc.server.max_pending_requests_hard_limit", PENDING + PENDING // 4),
-            ("grpc.http2.lookahead_bytes", UNREAD),
-            ("grpc.http2.bdp_probe", 0),  # gRPC would raise the number of unread bytes
+            ("grpc.http2.bdp_probe", 0),  # at most 64 KiB are sent to a stream that is not read
             ("grpc.compression_enabled_algorithms_bitset", _NO_COMPRESSION),
         ],
     )

@@ -102,10 +102,6 @@ def _ignore_request(_peer: str, _pending: int, _sent: int = 0) -> None:
     """Do nothing; initial value of `Rights.observe_request`."""
 
 
-def _ignore_end(_peer: str) -> None:
-    """Do nothing; initial value of `Rights.observe_end`."""
-
-
 class Rights:
     """Checks by certificate name whether a peer may act as a master, operator or reader.
 
@@ -124,8 +120,6 @@ class Rights:
         The arguments are the peer, the bytes that the peer may send from now on, and the bytes of
         the request. The second argument is negative after the request.
         """
-        self.observe_end: Callable[[str], None] = _ignore_end
-        """Called with the peer after a master's permitted stream has ended."""
         self._lately: dict[tuple[str, Right], str] = {}
         """Peer and missing right → reason of the latest refusal."""
         self._identities: dict[str, tuple[str, str]] = {}

@@ -214,22 +214,6 @@ def test_a_long_series_of_calls_with_large_requests_and_replies_closes_no_connec
         assert peers.scan() == []
 
 
-def test_the_bytes_of_a_connection_count_again_once_its_masters_stream_has_ended(
-    peers: Peers,
-) -> None:
-    name = peers.connect()
-    peers.connections.note(name, True, True)
-    assert peers.scan() == []
-    peers.send(name, b"x" * 2 * module.MOST_RECEIVED)
-    assert peers.scan() == []
-    peers.connections.note_end(name)
-    assert peers.scan() == []
-    peers.send(name, b"x" * (module.MOST_RECEIVED - 1))
-    assert peers.scan() == []
-    peers.send(name, b"x")
-    assert peers.scan() == [0]
-
-
 def test_a_scan_lets_no_other_thread_run_between_two_descriptors(peers: Peers) -> None:
     """A busy event loop would otherwise delay a scan by 5 ms for each descriptor."""
     for _ in range(module._STEP // 4):

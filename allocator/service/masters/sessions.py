@@ -148,7 +148,6 @@ class Sessions:
             raise
         finally:
             self._remove(session)
-            self._rights.observe_end(context.peer())
             if closed:
                 _log.info("session closed", master=session.hello.master, reason=closed)
 
