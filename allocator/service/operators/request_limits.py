@@ -239,7 +239,8 @@ class RequestLimits(grpc.aio.ServerInterceptor):
     ) -> Any:  # noqa: ANN401
         data: Any = b""
         late = ""
-        self._rights.observe_request(context.peer(), LARGEST_REQUEST)
+        address = context.peer()
+        self._rights.observe_request(address, LARGEST_REQUEST)
         try:
             async with asyncio.timeout(READING_TIME):
                 if self._shared:  # peers take turns
@@ -251,7 +252,7 @@ class RequestLimits(grpc.aio.ServerInterceptor):
             late = "the request did not arrive in time"
         finally:
             sent = 0 if data is grpc.aio.EOF else len(data)
-            self._rights.observe_request(context.peer(), -LARGEST_REQUEST, sent)
+            self._rights.observe_request(address, -LARGEST_REQUEST, sent)
         if late:
             gc_tuning.trim_soon()
             await abort(context, grpc.StatusCode.DEADLINE_EXCEEDED, late)
