@@ -22,6 +22,7 @@ from tests.counted import counted_steps, things
 from tests.examples import examples
 
 CLIENTS = [Client(role, framework) for role in "ab" for framework in ("f1", "f2", "f3")]
+PRINCIPALS = {client: "p" + client.framework for client in CLIENTS}
 AGENTS = ["s1", "s2"]
 SIZES = {size: parse_total(resources(f"cpus:{size};mem:{100 * size}")) for size in (1, 2, 3)}
 
@@ -66,23 +67,38 @@ def test_offer_filters_exclude_exactly_what_a_plain_list_excludes(
         compare(history)
 
 
+def apply_step(
+    step: tuple[object, ...], filters: OfferFilters, plain: PlainFilters, now: int
+) -> tuple[int, set[str]]:
+    """Apply a step to both.
+
+    Returns:
+        The time after the step, and agents with an expired filter that `expire` has not returned.
+    """
+    missed = set[str]()
+    match step:
+        case ("add", Client() as client, str() as agent, int() as size, int() as lasts):
+            until, principal = now + lasts, PRINCIPALS[client]
+            filters.add(client, agent, SIZES[size], until, principal=principal)
+            plain.entries.append((client, agent, SIZES[size], until))
+        case ("drop" | "forget" as method, Client() as client):
+            getattr(filters, method)(client)
+            plain.entries = [e for e in plain.entries if e[0] != client]
+        case ("drop_agent", str() as agent):
+            filters.drop_agent(agent)
+            plain.entries = [e for e in plain.entries if e[1] != agent]
+        case ("expire", int() as passed):
+            now += passed
+            missed = plain.over(now) - set(filters.expire(now))
+            plain.entries = [e for e in plain.entries if e[3] >= now]
+    return now, missed
+
+
 def compare(history: list[tuple[object, ...]]) -> None:
     filters, plain, now = OfferFilters(), PlainFilters(), 0
     for step in history:
-        match step:
-            case ("add", Client() as client, str() as agent, int() as size, int() as lasts):
-                filters.add(client, agent, SIZES[size], now + lasts)
-                plain.entries.append((client, agent, SIZES[size], now + lasts))
-            case ("drop" | "forget" as method, Client() as client):
-                getattr(filters, method)(client)
-                plain.entries = [e for e in plain.entries if e[0] != client]
-            case ("drop_agent", str() as agent):
-                filters.drop_agent(agent)
-                plain.entries = [e for e in plain.entries if e[1] != agent]
-            case ("expire", int() as passed):
-                now += passed
-                assert plain.over(now) <= set(filters.expire(now))
-                plain.entries = [e for e in plain.entries if e[3] >= now]
+        now, missed = apply_step(step, filters, plain, now)
+        assert not missed
         for agent in AGENTS:
             for offer in SIZES.values():
                 blocked = filters.declining_clients(agent, offer)
@@ -103,7 +119,6 @@ def compare(history: list[tuple[object, ...]]) -> None:
 
 
 MOST_ENTRIES = 6
-PRINCIPALS = {client: "p" + client.framework for client in CLIENTS}
 
 
 @examples(300)
@@ -121,26 +136,14 @@ def compare_shares(history: list[tuple[object, ...]]) -> None:
     stored: list[tuple[str, str, object, int]] = []  # dropped filters take memory for a while
     safe = dict.fromkeys(PRINCIPALS.values(), True)
     for step in history:
-        match step:
-            case ("add", Client() as client, str() as agent, int() as size, int() as lasts):
-                principal, declined = PRINCIPALS[client], SIZES[size]
-                filters.add(client, agent, declined, now + lasts, principal=principal)
-                plain.entries.append((client, agent, declined, now + lasts))
-                stored.append((principal, agent, declined.key, now + lasts))
-                own = {entry[:3] for entry in stored if entry[0] == principal}
-                safe[principal] &= len(own) <= MOST_ENTRIES // len(safe)
-            case ("drop" | "forget" as method, Client() as client):
-                getattr(filters, method)(client)
-                plain.entries = [e for e in plain.entries if e[0] != client]
-            case ("drop_agent", str() as agent):
-                filters.drop_agent(agent)
-                plain.entries = [e for e in plain.entries if e[1] != agent]
-                stored = [e for e in stored if e[1] != agent]
-            case ("expire", int() as passed):
-                now += passed
-                filters.expire(now)
-                plain.entries = [e for e in plain.entries if e[3] >= now]
-                stored = [e for e in stored if e[3] >= now]
+        now, _ = apply_step(step, filters, plain, now)
+        stored = [e for e in stored if e[3] >= now and step != ("drop_agent", e[1])]
+        if step[0] == "add":
+            client, agent, declined, until = plain.entries[-1]
+            principal = PRINCIPALS[client]
+            stored.append((principal, agent, declined.key, until))
+            own = {entry[:3] for entry in stored if entry[0] == principal}
+            safe[principal] &= len(own) <= MOST_ENTRIES // len(safe)
         assert sum(len(list(filters.declined_on(agent))) for agent in AGENTS) <= MOST_ENTRIES
         for client, agent, offer in itertools.product(CLIENTS, AGENTS, SIZES.values()):
             refused = filters.refuses(client, agent, offer)
