@@ -303,8 +303,9 @@ class Headroom:
 class _Sums:
     """Cluster-wide sums of scalar quantities, from which quotas and headroom are computed.
 
-    The sums cover agents' totals, allocations and reservations. A shared volume is reserved, so it
-    is in no sum for `available`: several roles can hold it at once, which would count it twice.
+    The sums cover agents' totals, allocations and reservations. The sums for `available` leave out
+    shared volumes, which are reserved. Several roles can hold a volume at once, and would count the
+    volume several times.
 
     Args:
         volumes_once: See `EngineSettings.headroom_counts_volumes_once`.

@@ -116,12 +116,12 @@ class EngineSettings:
     Event logs without this setting mean false."""
     departed_refuse_nothing: bool = False
     """Whether `refusals_wait` ignores offers to a client that has left its role or is inactive. The
-    client is the cause of such a refusal, so other clients get the resources at once. Event logs
-    without this setting mean false."""
+    client is the cause of such a refusal, and the resources are offered at once to all clients.
+    Event logs without this setting mean false."""
     headroom_counts_volumes_once: bool = False
-    """Whether a shared volume that several roles hold reduces no headroom for quotas. If false, it
-    counts once for each framework and role, so that the cluster can seem full. Event logs without
-    this setting mean false."""
+    """Whether a shared volume of several roles reduces no headroom for quotas. If false, the volume
+    counts once for each framework and role, and the cluster can seem full. Event logs without this
+    setting mean false."""
     leaves_only_in_trees: bool = False
     """Whether only names of roles can be names of virtual leaves, which end in `/.`. If false, a
     snapshot or a restart takes a user such as `x/.` for the leaf of `x`, so the user loses its

@@ -1,6 +1,6 @@
 """Idle resources of nodes that jobs with `--exclusive=user` keep for one user.
 
-Slurm allocates to such a job only the cores that it asks for. But while the job runs, no job of
+Slurm allocates to such a job only the requested cores. But while the job runs, no job of
 another user starts on its nodes. The idle cores and GPUs of these nodes count for the user, too.
 """
 

@@ -26,7 +26,7 @@ _RESOURCES_A_STEP = 20
 
 
 class ResourceParser:
-    """Parses the resources of one call, shortens those of too long kinds, and skips invalid ones.
+    """Parses the resources of one call, shortens too long kinds, and skips invalid resources.
 
     A resource of a too long kind still counts, so a tenant cannot hide what it holds behind long
     labels. It is not offered.

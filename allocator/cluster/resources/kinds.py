@@ -181,9 +181,9 @@ def shortened(data: bytes, longest: int) -> bytes:
 def _length_of_kind(message: mesos.Resource, longest: int) -> int:
     """Return the length of the texts that distinguish the kind, and `_ENTRY` for each list entry.
 
-    Kinds that Mesos finds equal have the same length, so that both have short forms or none. The
-    mount path of a volume, for example, does not count. Lists of labels that Mesos finds equal have
-    the same number of labels, and the same different labels.
+    Kinds that Mesos finds equal have the same length. Either both have short forms, or neither has
+    one. The mount path of a volume, for example, does not count. Lists of labels that Mesos finds
+    equal have the same number of labels, and the same different labels.
 
     Args:
         message: The resource.

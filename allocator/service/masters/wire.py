@@ -681,7 +681,7 @@ def _without_longest_lists(data: bytes, bounds: _Bounds) -> Cooperative[bytes]:
 
 
 def _owners_of_longest_lists(data: bytes, bounds: _Bounds) -> Cooperative[AbstractSet[_Owner]]:
-    """Return the owners whose lists are left out, so that a message weighs at most `most_parts`.
+    """Return the owners of the lists to leave out, until a message weighs at most `most_parts`.
 
     Args:
         data: The serialised message.
