@@ -5,7 +5,9 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, tzinfo
 from functools import lru_cache
 
-NEVER = ("", "None", "Unknown", "N/A", "NONE", "UNKNOWN", "INVALID", "(null)", "0")
+_NO_NUMBERS = ("4294967294", "4294967295", "18446744073709551614", "18446744073709551615")
+"""Slurm's constants NO_VAL and INFINITE, with 32 and 64 bits. They mean that no number is set."""
+NEVER = ("", "None", "Unknown", "N/A", "NONE", "UNKNOWN", "INVALID", "(null)", "0", *_NO_NUMBERS)
 """Texts that Slurm prints for a value that is not set."""
 WAITING = {"PENDING", "CONFIGURING", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT"}
 WAITING |= {"RESV_DEL_HOLD", "REVOKED"}
@@ -195,7 +197,8 @@ def number(text: str, name: str) -> float:
         NotationError: The text is not a number from 0 to 2^53.
     """
     match = _AMOUNT.fullmatch(text)
-    value = float(match[1]) * _COUNT[match[2]] if match else -1.0
+    is_number = match and match[1] not in _NO_NUMBERS
+    value = float(match[1]) * _COUNT[match[2]] if match and is_number else -1.0
     if not 0.0 <= value < 2.0**53:
         raise NotationError(f"{name} are not numbers")
     return value
@@ -209,7 +212,8 @@ def mebibytes(text: str) -> float:
         NotationError: The text is not an amount of memory.
     """
     match = _AMOUNT.fullmatch(text)
-    amount = float(match[1]) * _MIB[match[2]] if match else -1.0
+    is_number = match and match[1] not in _NO_NUMBERS
+    amount = float(match[1]) * _MIB[match[2]] if match and is_number else -1.0
     if not 0.0 <= amount < 2.0**53:
         raise NotationError("memory is not an amount")
     return amount

@@ -577,7 +577,9 @@ def test_expressions_are_no_amounts_and_names_of_attributes_have_no_case(tmp_pat
 @pytest.mark.parametrize(
     ("given", "reason"),
     [
-        ({"RemoteWallClockTime": 0.0, "JobStatus": 3}, "never ran"),
+        ({"RemoteWallClockTime": 0.0, "JobStartDate": 0, "JobStatus": 3}, "never ran"),
+        ({"RemoteWallClockTime": 0.0}, "RemoteWallClockTime is 0, although JobStartDate is given"),
+        ({"EpochWriteDate": 7}, "describes one run of a job, as condor_history -epochs prints it"),
         ({"RemoteWallClockTime": "undefined", "JobStartDate": 0, "JobStatus": 3}, "never ran"),
         ({"JobUniverse": 7}, "ran on the schedd's machine, in the universe scheduler"),
         ({"JobUniverse": 9}, "ran elsewhere, in the universe grid"),
@@ -604,7 +606,6 @@ DATED = {key: value for key, value in JOB.items() if key != "RemoteWallClockTime
     [
         ({}, 300.0),
         ({"RemoteWallClockTime": None}, 300.0),
-        ({"RemoteWallClockTime": "undefined"}, 300.0),
         ({"CompletionDate": 0, "EnteredCurrentStatus": MIDNIGHT + 190, "JobStatus": 3}, 100.0),
         ({"CompletionDate": 0}, "has no RemoteWallClockTime, nor CompletionDate"),
         ({"CompletionDate": MIDNIGHT}, "ended before it started"),

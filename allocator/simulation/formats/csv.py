@@ -24,6 +24,7 @@ from allocator.simulation.formats.csv_cluster import Constraints, read_machines,
 from allocator.simulation.formats.text import (
     LONGEST,
     Rows,
+    beginning,
     delimiter,
     header,
     in_mebibytes,
@@ -78,9 +79,10 @@ def convert(
     """Convert a file with the columns `submitted_s,runtime_s,user[,job][,machines],RESOURCE,...`.
 
     The header names the columns, which may come in any order. Fields are separated by commas,
-    semicolons or tabs. With semicolons or tabs, numbers may have a decimal comma. Without a column
-    job, every task is a job of its own. Jobs are whole numbers. If no job in the first 16 MiB is a
-    number, jobs are names, which are numbered in order of first appearance.
+    semicolons, tabs or bars. Without commas between fields, numbers may have a decimal comma.
+    Without a column job, every task is a job of its own. Jobs are whole numbers. If no job in the
+    first 16 MiB is a number, jobs are names, which are numbered in order of first appearance. A row
+    that begins with # is a comment, and is left out.
 
     A column `submitted` of dates may replace `submitted_s`, and dates `started` and `ended` may
     replace `runtime_s`. A date is ISO 8601, or seconds since 1970. The origin of a trace with dates
@@ -127,6 +129,7 @@ def convert(
     jobs = _names_of_jobs(first)
     for batch in chain(() if first is None else (first,), batches):
         rows = RowFilter(left_out, path.name, batch.lines)
+        rows.drop("begins with #, as a comment does", beginning(batch.columns[names[0]], "#"))
         decimal_comma = np.zeros(len(batch), np.bool_)
         for name in (*times, *resources) if separator != "," else ():
             batch.columns[name], commas = with_decimal_points(batch.columns[name])

@@ -18,13 +18,16 @@ _WITHOUT_SLOTS = {
 
 These jobs hold no slot of the pool.
 """
+_PARALLEL = 11
+"""The universe of jobs that hold several hosts at once, each with the requested resources."""
 _UNIVERSES = {1, 4, 5, 8, 10, 11, 13}
 _ENDED = {3, 4}
 """Values of JobStatus for jobs that have ended: removed (3) and completed (4)."""
 _READ = {"clusterid", "procid", "owner", "user", "qdate", "remotewallclocktime", "jobstartdate"}
 _READ |= {"completiondate", "enteredcurrentstatus", "jobstatus", "jobuniverse", "globaljobid"}
 _READ |= {"cpusprovisioned", "requestcpus", "memoryprovisioned", "requestmemory"}
-_READ |= {"gpusprovisioned", "requestgpus", "cumulativeslottime"}
+_READ |= {"gpusprovisioned", "requestgpus", "cumulativeslottime", "cumulativesuspensiontime"}
+_READ |= {"maxhosts", "epochwritedate", "epochadtype"}
 
 
 def convert(*paths: Path) -> Conversion:
@@ -70,6 +73,8 @@ def _add(records: Records, job_ad: object, source: str, seen: set[object]) -> No
         raise UnusableError("is not an object")
     records.ignore(name for name in job_ad if name.lower() not in _READ)
     job = {name.lower(): value for name, value in job_ad.items()}
+    if {"epochwritedate", "epochadtype"} & job.keys():
+        raise UnusableError("describes one run of a job, as condor_history -epochs prints it")
     universe = _number(job, "jobuniverse")
     if universe in _WITHOUT_SLOTS:
         raise UnusableError(_WITHOUT_SLOTS[int(universe)])
@@ -78,10 +83,13 @@ def _add(records: Records, job_ad: object, source: str, seen: set[object]) -> No
     user = job.get("owner") or job.get("user")
     if not isinstance(user, str):
         raise UnusableError("no owner")
+    if not job.get("owner"):
+        records.assume("has no Owner: User is the user")
     ran = _run_time(records, job)
     submitted = _number(job, "qdate")
     if not submitted:
         raise UnusableError("QDate is not a time")
+    _check_times(records, job, submitted, ran)
     cluster = _number(job, "clusterid")
     if cluster is None:
         raise UnusableError("ClusterId is not a number")
@@ -90,14 +98,45 @@ def _add(records: Records, job_ad: object, source: str, seen: set[object]) -> No
         "mem": _amount(records, job, ("MemoryProvisioned", "RequestMemory"), 0.0),
         "gpus": _amount(records, job, ("GPUsProvisioned", "RequestGPUs"), 0.0),
     }
+    slot_time = _number(job, "cumulativeslottime")
+    if universe == _PARALLEL:
+        slot_time = None  # its factor for several hosts is not documented
+        hosts = _number(job, "maxhosts")
+        records.assume(
+            "is parallel, without MaxHosts: counts for one host"
+            if hosts is None
+            else "is parallel: holds the requested resources on each of MaxHosts hosts"
+        )
+        demand = {name: amount * (hosts or 1.0) for name, amount in demand.items()}
     schedd = _schedd(job, seen, records) or source
     records.add(
         user,
         (schedd, int(cluster)),
         (submitted, ran, _number(job, "jobstartdate") or None),
         demand,
-        {"CumulativeSlotTime": _number(job, "cumulativeslottime")},
+        {"CumulativeSlotTime": slot_time},
     )
+
+
+def _check_times(records: Records, job: Mapping[str, Any], submitted: float, ran: float) -> None:
+    """Record assumptions about times of a job that contradict one another.
+
+    Args:
+        records: Collects the assumptions.
+        job: The job's attributes.
+        submitted: Submission in seconds since 1970.
+        ran: Run time in seconds.
+    """
+    started = _number(job, "jobstartdate")
+    if started is None and job.get("jobstartdate") is not None:
+        records.assume("JobStartDate is not a time: the recorded wait is unknown")
+    if started and started < submitted:
+        records.assume("JobStartDate is before QDate: the task is submitted at QDate")
+    ended = max(_number(job, name) or 0.0 for name in ("completiondate", "enteredcurrentstatus"))
+    if ended and ran > ended - submitted + 1:
+        records.assume("RemoteWallClockTime is longer than the time from QDate to the end")
+    if _number(job, "cumulativesuspensiontime"):
+        records.assume("was suspended: RemoteWallClockTime, with the suspension, counts")
 
 
 def _schedd(job: Mapping[str, Any], seen: set[object], records: Records) -> str | None:
@@ -156,13 +195,16 @@ def _run_time(records: Records, job: Mapping[str, Any]) -> float:
             raise UnusableError("has no RemoteWallClockTime, nor CompletionDate")
         if ended < started:
             raise UnusableError("ended before it started")
+        stated = job.get("remotewallclocktime")
         records.assume(
-            "has no RemoteWallClockTime: the task runs from JobStartDate to CompletionDate, or to "
-            "EnteredCurrentStatus"
+            f"{'has no' if stated is None else 'has no number as'} RemoteWallClockTime: the task "
+            "runs from JobStartDate to CompletionDate, or to EnteredCurrentStatus"
         )
         ran = ended - started
     if not ran:
-        raise UnusableError("never ran")
+        raise UnusableError(
+            "RemoteWallClockTime is 0, although JobStartDate is given" if started else "never ran"
+        )
     return ran
 
 
@@ -185,6 +227,8 @@ def _amount(
                 records.assume(f"{provisioned} is not a number: {requested_name} is used")
             if not number and "GPUs" not in name:
                 records.assume(f"{name} is 0: the task gets 0")
+            elif not number and _number(job, requested_name.lower()):
+                records.assume(f"{name} is 0, but {requested_name} is not: the task gets 0")
             return number
     requested = [name for name in names if name.lower() in job]
     if requested:

@@ -55,6 +55,7 @@ class Records:
         self._assumed: dict[tuple[str, str], list[int]] = {}
         self._assumptions: list[str] = []
         self._ignored: dict[str, None] = {}
+        self._warnings: list[str] = []
         self._checks: dict[str, _Totals] = {}
         self._jobs: dict[tuple[str, str, int], int] = {}
         self._job_numbers: set[int] = set()
@@ -133,6 +134,10 @@ class Records:
         """Record the names of input columns that the converter does not read."""
         self._ignored.update(dict.fromkeys(columns))
 
+    def warn(self, sentence: str) -> None:
+        """Add a warning about the whole file to the report."""
+        self._warnings.append(sentence)
+
     def leave_out(self, reason: str) -> None:
         """Count the current record among those that become no task.
 
@@ -176,6 +181,7 @@ class Records:
             _rows(self._assumed),
             tuple(self._ignored),
             tuple(_check(column, totals) for column, totals in self._checks.items()),
+            warnings=tuple(self._warnings),
             recorded_waits=builder.recorded_waits,
         )
 

@@ -1,18 +1,17 @@
 """Converter for Slurm's accounting, as printed by `sacct --parsable2` or `sacct --json`."""
 
-import csv
-import io
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
+from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
-from allocator.simulation.formats import slurm_json
+from allocator.simulation.formats import slurm_json, slurm_text
 from allocator.simulation.formats.conversion import Conversion
 from allocator.simulation.formats.records import Records, UnusableError
-from allocator.simulation.formats.text import opened, refuse_utf_16, time_zone
-from allocator.simulation.trace import TraceError
+from allocator.simulation.formats.text import contains, time_zone
 from allocator.slurm_notation import (
     ENDED,
     NEVER,
@@ -30,30 +29,7 @@ from allocator.slurm_notation import (
     trackable_resources,
 )
 
-_NEEDED = ("User", "Submit", "Start", "End")
-_JOBS = ("JobID", "JobIDRaw")
-"""Columns that identify a job; at least one is needed. JobID also identifies the job array."""
-_SIZES = ("AllocTRES", "AllocCPUS", "ReqCPUS", "NCPUS", "ReqTRES")
-"""Columns that state a job's resources; at least one is needed."""
-_READ = (
-    *_NEEDED,
-    *_JOBS,
-    *_SIZES,
-    "Cluster",
-    "Eligible",
-    "State",
-    "ElapsedRaw",
-    "Elapsed",
-    "Suspended",
-    "CPUTimeRAW",
-    "CPUTime",
-    "NNodes",
-    "ReqMem",
-    "AllocGRES",
-    "ReqGRES",
-)
-_CANONICAL = {name.lower(): name for name in _READ}
-_DELIMITERS = "|;\t,"
+_DURATIONS = ("ElapsedRaw", "Elapsed", "CPUTimeRAW", "CPUTime", "Suspended")
 
 
 def convert(path: Path, timezone: str = "UTC") -> Conversion:
@@ -84,69 +60,77 @@ def convert(path: Path, timezone: str = "UTC") -> Conversion:
 
 
 def _read_json(records: Records, path: Path, zone: ZoneInfo) -> None:
-    for position, job in enumerate(slurm_json.jobs(path), 1):
+    jobs = slurm_json.jobs(path, records)
+    changes = _SizeChanges()
+    for job in jobs:
+        with suppress(UnusableError):
+            changes.add(slurm_json.row(job, Records()), zone)
+    for position, job in enumerate(jobs, 1):
         records.begin(path.name, position)
         try:
-            _add(records, slurm_json.row(job, records), zone)
+            _add(records, slurm_json.row(job, records), zone, changes)
         except (NotationError, UnusableError) as error:
             records.leave_out(str(error))
 
 
 def _read_text(records: Records, path: Path, zone: ZoneInfo) -> None:
-    refuse_utf_16(path)
+    changes = _SizeChanges()
+    if contains(path, b"RESIZING"):
+        for _, row in slurm_text.rows(path, Records()):
+            changes.add(row, zone)
     seen: set[bytes] = set()
-    with opened(path) as file:
-        lines = io.TextIOWrapper(file, "utf-8-sig", "backslashreplace")
-        head = lines.readline().rstrip("\r\n")
-        delimiter = next((mark for mark in _DELIMITERS if len(_fields(head, mark)) > 1), "|")
-        names = [_CANONICAL.get(name.lower(), name) for name in _fields(head, delimiter)]
-        _check(path, names, head)
-        records.ignore(name for name in names if name and name not in _READ)
-        for number, line in enumerate(lines, 2):
-            text = line.rstrip("\r\n")
-            fields = _fields(text, delimiter)
-            records.begin(path.name, number)
-            if len(fields) != len(names):
-                records.leave_out("has more or fewer fields than the header")
-            elif text == head:
-                records.leave_out("repeats the header")
-            elif (digest := blake2b(text.encode(), digest_size=16).digest()) in seen:
-                records.leave_out("repeats an earlier row")
-            else:
-                seen.add(digest)
-                try:
-                    _add(records, dict(zip(names, fields, strict=True)), zone)
-                except (NotationError, UnusableError) as error:
-                    records.leave_out(str(error))
+    for text, row in slurm_text.rows(path, records):
+        if (digest := blake2b(text.encode(), digest_size=16).digest()) in seen:
+            records.leave_out("repeats an earlier row")
+            continue
+        seen.add(digest)
+        try:
+            _add(records, row, zone, changes)
+        except (NotationError, UnusableError) as error:
+            records.leave_out(str(error))
 
 
-def _fields(line: str, delimiter: str) -> list[str]:
-    fields = (
-        line.split("|") if delimiter == "|" else next(csv.reader([line], delimiter=delimiter), [])
-    )
-    return [field.strip() for field in fields]
+class _SizeChanges:
+    """Times at which running jobs changed their size. A record of the state RESIZING ends there.
 
+    All records of such a job begin at the start of the first size, so their times overlap.
+    """
 
-def _check(path: Path, names: list[str], head: str) -> None:
-    absent = [name for name in _NEEDED if name not in names]
-    if not set(_JOBS) & set(names):
-        absent = ["JobID", *absent]
-    if len(names) == 1 and {*_NEEDED, *_JOBS} & set(head.split()):
-        raise TraceError(
-            f"{path} is sacct's output of fixed width, which cuts long fields off; print it with "
-            "--parsable2 (-P), or with --json"
+    def __init__(self) -> None:
+        self._times: dict[tuple[str, ...], set[float]] = {}
+
+    def add(self, row: Mapping[str, str], zone: ZoneInfo) -> None:
+        """Remember the end of a record, if its state is RESIZING."""
+        if _is_resizing(row):
+            with suppress(NotationError):  # the record is left out later, with this reason
+                end = instant(row["End"], zone, "end")
+                self._times.setdefault(_attempt(row), set()).add(end)
+
+    def begin(self, row: Mapping[str, str], started: float, ended: float) -> float:
+        """Return when a job got the size of a record, in seconds since 1970.
+
+        Args:
+            row: The record.
+            started: The start that the record states.
+            ended: The end of the record.
+        """
+        times = self._times.get(_attempt(row), ())
+        earlier = (
+            time for time in times if time < ended or (time == ended and not _is_resizing(row))
         )
-    if absent:
-        raise TraceError(
-            f"{path} has no column {', '.join(absent)} in its first line; "
-            "docs/how-to/prepare-a-trace.md has the "
-            "command that prints it"
-        )
-    if not set(_SIZES) & set(names):
-        raise TraceError(f"{path} has none of the columns {', '.join(_SIZES)}")
+        return max(started, max(earlier, default=started))
 
 
-def _add(records: Records, row: Mapping[str, str], zone: ZoneInfo) -> None:
+def _is_resizing(row: Mapping[str, str]) -> bool:
+    return job_state(row.get("State", "")) == "RESIZING"
+
+
+def _attempt(row: Mapping[str, str]) -> tuple[str, ...]:
+    """Return what identifies the attempt to run a job that a record describes."""
+    return (row.get("Cluster", ""), row.get("JobIDRaw") or row.get("JobID", ""), row["Start"])
+
+
+def _add(records: Records, row: Mapping[str, str], zone: ZoneInfo, changes: _SizeChanges) -> None:
     job = _job(row)
     state = job_state(row.get("State", ""))
     if state not in {"", *WAITING, *RUNNING, *ENDED}:
@@ -157,17 +141,31 @@ def _add(records: Records, row: Mapping[str, str], zone: ZoneInfo) -> None:
         raise UnusableError("never started")
     if row["End"] in NEVER or state in RUNNING:
         raise UnusableError("had not ended")
-    submitted, span = _times(records, row, zone)
+    durations = _Durations.of(row)
+    submitted, started, ended = _times(row, zone, durations)
     demand = _demand(records, row)
-    ran, core_seconds = _elapsed(records, row, span, demand["cpus"])
+    ran, core_seconds = _elapsed(records, durations, ended - started, demand["cpus"])
     if not ran and state == "CANCELLED":
         raise UnusableError("never started")
+    begin = changes.begin(row, started, ended)
+    if begin > started:
+        records.assume(
+            "is a further size of a resized job: the task begins with the change of size"
+        )
+        ran, core_seconds = max(ran - (begin - started), 0.0), {}
+        submitted = started = begin
+    elif started < submitted:
+        records.assume("Start is before Submit: the task is submitted at its start")
     if "[" in row.get("JobID", ""):
         records.assume("JobID names several tasks of an array: they count as one")
+    eligible = row.get("Eligible", "")
+    if eligible not in NEVER:
+        submitted = max(submitted, instant(eligible, zone, "eligible time"))
+    # A job that starts before it is eligible was released by an operator: it did not wait.
     records.add(
         row["User"],
         (row.get("Cluster", ""), job),
-        (submitted, ran, instant(row["Start"], zone, "start")),
+        (min(submitted, started), ran, started),
         demand,
         core_seconds,
     )
@@ -185,33 +183,73 @@ def _job(row: Mapping[str, str]) -> int:
     return int(job[0])
 
 
-def _times(records: Records, row: Mapping[str, str], zone: ZoneInfo) -> tuple[float, float]:
-    """Return when a job was submitted (seconds since 1970), and the seconds from start to end.
+class _Durations(NamedTuple):
+    """Durations of a record in seconds; None if the record does not state them."""
+
+    elapsed: float | None
+    suspended: float | None
+    cpu_time: float | None
+    """Core-seconds."""
+
+    @classmethod
+    def of(cls, row: Mapping[str, str]) -> "_Durations":
+        """Read the durations of a record.
+
+        Raises:
+            NotationError: A field is not a duration.
+        """
+        values = {name: duration(row.get(name, ""), name) for name in _DURATIONS}
+        elapsed, cpu_time = (
+            values[spelled] if values[raw] is None else values[raw]
+            for raw, spelled in (("ElapsedRaw", "Elapsed"), ("CPUTimeRAW", "CPUTime"))
+        )
+        return cls(elapsed, values["Suspended"], cpu_time)
+
+
+def _times(
+    row: Mapping[str, str], zone: ZoneInfo, durations: _Durations
+) -> tuple[float, float, float]:
+    """Return a job's submission, start and end, in seconds since 1970.
+
+    If clocks were set back, a local time may occur twice. The elapsed time then tells the right
+    one, or else the order of the times.
 
     Args:
-        records: Collects assumptions about unclear fields.
         row: Fields of the record by column.
         zone: Time zone of times without one.
+        durations: Durations of the record.
+
+    Raises:
+        UnusableError: The submission is not known, or the job ended before it started.
     """
     if row["Submit"] in NEVER:
         raise UnusableError("submission is not a time")
-    submitted = entered = instant(row["Submit"], zone, "submission")
-    eligible = row.get("Eligible", "")
-    if eligible not in NEVER:
-        submitted = max(submitted, instant(eligible, zone, "eligible time"))
-    started, ended = instant(row["Start"], zone, "start"), instant(row["End"], zone, "end")
-    if ended < started:
-        ended = instant(row["End"], zone, "end", fold=1)
-    if ended < started:
+    submitted = instant(row["Submit"], zone, "submission")
+    starts, ends = (_occurrences(row[name], zone, name.lower()) for name in ("Start", "End"))
+    possible = [(start, end) for start in starts for end in ends if start <= end]
+    if not possible:
         raise UnusableError("ended before it started")
-    if started < entered:
-        records.assume("Start is before Submit: the task is submitted at its start")
-    # A job that starts before it is eligible was released by an operator: it did not wait.
-    return min(submitted, started), ended - started
+    span = None if durations.elapsed is None else durations.elapsed + (durations.suspended or 0.0)
+    fitting = (
+        (start, end)
+        for start, end in possible
+        if start >= submitted and (span is None or abs(end - start - span) <= 1)
+    )
+    return submitted, *next(fitting, possible[0])
+
+
+def _occurrences(text: str, zone: ZoneInfo, name: str) -> list[float]:
+    """Return the times that a text may stand for, in seconds since 1970, in order.
+
+    Raises:
+        NotationError: The text is not a time.
+    """
+    first, second = (instant(text, zone, name, fold) for fold in (0, 1))
+    return [first, second] if first < second else [first]
 
 
 def _elapsed(
-    records: Records, row: Mapping[str, str], span: float, cpus: float
+    records: Records, durations: _Durations, span: float, cpus: float
 ) -> tuple[float, dict[str, float | None]]:
     """Return a job's run time in seconds, and the core-seconds that the file states, by column.
 
@@ -219,17 +257,11 @@ def _elapsed(
 
     Args:
         records: Collects assumptions about unclear fields.
-        row: Fields of the record by column.
+        durations: Durations of the record.
         span: Seconds from start to end.
         cpus: Allocated cores.
     """
-    elapsed = duration(row.get("ElapsedRaw", ""), "ElapsedRaw")
-    if elapsed is None:
-        elapsed = duration(row.get("Elapsed", ""), "Elapsed")
-    cpu_time = duration(row.get("CPUTimeRAW", ""), "CPUTimeRAW")
-    if cpu_time is None:
-        cpu_time = duration(row.get("CPUTime", ""), "CPUTime")
-    suspended = duration(row.get("Suspended", ""), "Suspended")
+    elapsed, suspended, cpu_time = durations
     other_figures = {"CPUTimeRAW": cpu_time}
     if elapsed is not None:
         # Without the suspended time, a difference may be a suspension or a wrong clock.
@@ -271,14 +303,7 @@ def _demand(records: Records, row: Mapping[str, str]) -> dict[str, float]:
         records.assume("AllocTRES is empty: ReqTRES is used")
     if not any(name.startswith("gres/") for name in resources):
         resources = {**resources, **_former_generic(records, row)}
-    cpus = number(resources.get("cpu", "0"), "cpus")
-    allocated_cpus = [name for name in ("AllocCPUS", "NCPUS") if row.get(name)]
-    for name in (*allocated_cpus, "ReqCPUS"):
-        if not cpus and (cpus := number(row.get(name) or "0", "cpus")) and name == "ReqCPUS":
-            for column in allocated_cpus:
-                records.assume(f"{column} is 0: ReqCPUS is used")
-    if not cpus:
-        records.assume("CPUs are not given: the task gets 0 cores")
+    cpus = _cores(records, row, resources)
     if "mem" in resources:
         mem = mebibytes(resources["mem"])
     else:
@@ -290,6 +315,28 @@ def _demand(records: Records, row: Mapping[str, str]) -> dict[str, float]:
     if not mem:
         records.assume("memory is not given, or is the whole node: the task gets 0 MiB")
     return {"cpus": cpus, "mem": mem, **_generic(records, resources)}
+
+
+def _cores(records: Records, row: Mapping[str, str], resources: Mapping[str, str]) -> float:
+    """Return a job's cores: allocated cores if the record has them, else requested cores.
+
+    Args:
+        records: Collects assumptions about unclear fields.
+        row: Fields of the record by column.
+        resources: The trackable resources (TRES) of the record.
+    """
+    cpus = number(resources.get("cpu", "0"), "cpus")
+    allocated = [name for name in ("AllocCPUS", "NCPUS") if row.get(name)]
+    for name in allocated:
+        cpus = cpus or number(row[name], "cpus")
+    if not cpus and (cpus := number(row.get("ReqCPUS") or "0", "cpus")):
+        for column in allocated:
+            records.assume(f"{column} is 0: ReqCPUS is used")
+        if not allocated and "AllocTRES" in row:
+            records.assume("AllocTRES has no cores: ReqCPUS is used")
+    if not cpus:
+        records.assume("CPUs are not given: the task gets 0 cores")
+    return cpus
 
 
 def _former_generic(records: Records, row: Mapping[str, str]) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 import io
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +19,13 @@ from allocator.simulation.formats.conversion import (
     TotalCheck,
     TraceBuilder,
 )
-from allocator.simulation.formats.text import integers, microseconds, numbers, opened, spaced
+from allocator.simulation.formats.text import (
+    microseconds,
+    numbers,
+    opened,
+    spaced,
+    whole_numbers,
+)
 
 _FIELDS = (
     "job",
@@ -55,7 +61,8 @@ _READ = (
 _PARTS = (2, 3, 4)
 """Status values of lines that describe only one part of a job's execution."""
 _STATUSES = (-1, 0, 1, *_PARTS, 5)
-_HEADER = re.compile(r"\s*;\s*MaxRecords\s*:\s*(\d+)\s*$", re.IGNORECASE)
+_HEADER = re.compile(r"\s*;\s*(MaxRecords|MaxJobs|MaxProcs)\s*:(.*)", re.IGNORECASE)
+_NUMBER = re.compile(r"\s*(\d+)(\s\D*)?")
 
 
 def convert(path: Path) -> Conversion:
@@ -70,16 +77,18 @@ def convert(path: Path) -> Conversion:
 
     Raises:
         OSError: The file cannot be read.
-        TraceError: The file cannot be decompressed.
+        TraceError: The file is UTF-16, or cannot be decompressed.
     """
     left_out, assumed = SkippedRows(), SkippedRows()
+    header = _header(path)
+    machine_size = header.get("MaxProcs")
     builder = TraceBuilder(("cpus",))
     whole_jobs = [np.empty(0, np.int64)]
     whole_lines = [np.empty(0, np.int64)]
     parts: list[_Parts] = []
     for batch in spaced(path, _FIELDS, b";", left_out):
         rows = RowFilter(left_out, path.name, batch.lines)
-        job, unreadable = integers(batch.columns["job"])
+        job, unreadable = whole_numbers(batch.columns["job"])
         rows.drop("job is not a number", unreadable)
         values = {}
         for name in _READ[1:]:
@@ -107,6 +116,12 @@ def convert(path: Path) -> Conversion:
             batch.lines[requested],
         )
         demand = processors[:, np.newaxis]
+        if machine_size:
+            assumed.add(
+                "has more processors than MaxProcs in the file's header",
+                path.name,
+                batch.lines[rows.kept & (processors > machine_size)],
+            )
         waited, unknown_wait = numbers(batch.columns["waited"])
         waits, late = microseconds(np.where(unknown_wait, -1.0, waited))
         waits[late] = -1
@@ -123,12 +138,18 @@ def convert(path: Path) -> Conversion:
         np.delete(lines, first),
     )
     _add_parts(builder, parts, jobs, left_out, path.name)
+    has_parts = any(len(batch.lines) for batch in parts)
     return Conversion(
         builder.trace(),
         left_out,
         assumed,
         tuple(name.replace("_", " ") for name in _FIELDS if name not in (*_READ, "waited")),
-        tuple(_checks(path, left_out.rows_read)),
+        tuple(_checks(header, left_out.rows_read, has_parts=has_parts)),
+        warnings=tuple(
+            f"the number after {name} in the file's header is not understood"
+            for name, value in header.items()
+            if value is None
+        ),
         recorded_waits=builder.recorded_waits,
     )
 
@@ -206,15 +227,36 @@ def _add_parts(
     builder.add(tasks, rows.kept)
 
 
-def _checks(path: Path, rows_read: int) -> Iterator[TotalCheck]:
+def _header(path: Path) -> dict[str, int | None]:
+    """Return the numbers of rows, jobs and processors in a file's header; None if unreadable."""
+    numbers_by_name: dict[str, int | None] = {}
+    names = {"maxrecords": "MaxRecords", "maxjobs": "MaxJobs", "maxprocs": "MaxProcs"}
+    with opened(path) as file:
+        for line in io.TextIOWrapper(file, "utf-8-sig", "backslashreplace"):
+            if not line.lstrip().startswith(";"):
+                if line.strip():
+                    break
+            elif match := _HEADER.match(line):
+                number = _NUMBER.fullmatch(match[2])
+                if number or match[2].strip() not in {"", "-1"}:
+                    numbers_by_name[names[match[1].lower()]] = int(number[1]) if number else None
+    return numbers_by_name
+
+
+def _checks(
+    header: Mapping[str, int | None], rows_read: int, *, has_parts: bool
+) -> Iterator[TotalCheck]:
     """Compare the number of rows read with the number in the file's header.
 
     Yield one result; none if the header does not state the number.
+
+    Args:
+        header: The numbers in the header.
+        rows_read: Number of rows of the file.
+        has_parts: Whether rows describe parts of jobs. The file then has more rows than jobs.
     """
-    with opened(path) as file:
-        for line in io.TextIOWrapper(file, "utf-8", "backslashreplace"):
-            if not line.lstrip().startswith(";"):
-                if line.strip():
-                    return
-            elif match := _HEADER.match(line):
-                yield TotalCheck("MaxRecords", "rows", rows_read, float(match[1]), rows_read, 0.0)
+    for name in ("MaxRecords", *(() if has_parts else ("MaxJobs",))):
+        number = header.get(name)
+        if number is not None:
+            yield TotalCheck(name, "rows", rows_read, float(number), rows_read, 0.0)
+            return

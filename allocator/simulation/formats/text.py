@@ -2,7 +2,9 @@
 
 import csv
 import json
+import lzma
 import re
+import stat
 import zipfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -28,6 +30,13 @@ LONGEST = 2**53
 _BLOCK = 1 << 24
 """Number of bytes of text to read at a time."""
 
+_COMPRESSIONS = {b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\x28\xb5\x2f\xfd": "zstd"}
+"""pyarrow's names of compressions by the first bytes of a file."""
+_SUFFIXES = {".gz", ".bz2", ".zst", ".xz", ".zip"}
+_XZ = b"\xfd7zXZ\x00"
+_ZIP = (b"PK\x03\x04", b"PK\x05\x06")
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
 _NUMBER = r"^-?(\d+\.?\d*|\.\d+)([eE][-+]?\d{1,3})?$"
 _INTEGER = r"^-?\d{1,18}$"
 _LARGEST = str(2**63 - 1)
@@ -52,27 +61,41 @@ class Rows:
 
 @contextmanager
 def opened(path: Path) -> Iterator[IO[bytes]]:
-    """Open a file for reading; decompress it if its name ends in .gz, .bz2, .zst or .zip.
+    """Open a file for reading; decompress gzip, bzip2, xz, Zstandard and zip files.
 
-    A .zip file must contain exactly one file.
-
+    The first bytes of the file tell the compression, because a name may lack the ending. A zip file
+    must contain exactly one file.
 
     Raises:
         OSError: The file cannot be read.
-        TraceError: The file cannot be decompressed, or it is a .zip of several files.
+        TraceError: The file cannot be decompressed, is a zip file of several files, or is a pipe.
     """
+    if stat.S_ISFIFO(path.stat().st_mode):
+        raise TraceError(
+            f"{path} is a pipe, and a converter reads its source several times; save the output "
+            "to a file, and convert the file"
+        )
+    with path.open("rb") as raw:
+        begin = raw.read(8)
     try:
-        if path.suffix != ".zip":
-            with pa.input_stream(str(path)) as stream:
-                yield stream
-            return
-        with zipfile.ZipFile(path) as archive:
-            names = archive.namelist()
-            if len(names) != 1:
-                raise TraceError(f"{path} holds {len(names)} files, not one; unpack it first")
-            with archive.open(names[0]) as file:
+        if begin.startswith(_ZIP):
+            with zipfile.ZipFile(path) as archive:
+                names = archive.namelist()
+                if len(names) != 1:
+                    raise TraceError(f"{path} holds {len(names)} files, not one; unpack it first")
+                with archive.open(names[0]) as file:
+                    yield file
+        elif begin.startswith(_XZ):
+            with lzma.open(path) as file:
                 yield file
-    except (OSError, zipfile.BadZipFile) as error:
+        else:
+            magics = [magic for magic in _COMPRESSIONS if begin.startswith(magic)]
+            if not magics and path.suffix.lower() in _SUFFIXES:
+                raise TraceError(f"{path} cannot be read: it is not compressed, as its name says")
+            compression = _COMPRESSIONS[magics[0]] if magics else None
+            with pa.input_stream(str(path), compression=compression) as stream:
+                yield stream
+    except (OSError, EOFError, lzma.LZMAError, zipfile.BadZipFile) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise
         raise TraceError(f"{path} cannot be read: {error}") from error
@@ -121,10 +144,26 @@ def refuse_utf_16(path: Path) -> None:
             raise TraceError(f"{path} is UTF-16; save it as UTF-8")
 
 
+def contains(path: Path, text: bytes) -> bool:
+    """Return whether a file contains a text.
+
+    Raises:
+        OSError: The file cannot be read.
+        TraceError: The file cannot be decompressed.
+    """
+    end = b""
+    with opened(path) as file:
+        while block := file.read(_BLOCK):
+            if text in end + block[: len(text)] or text in block:
+                return True
+            end = block[-len(text) :]
+    return False
+
+
 def header(path: Path) -> tuple[str, ...]:
     """Return the column names in the first line of a file.
 
-    The names may be separated by commas, semicolons or tabs.
+    The names may be separated by commas, semicolons, tabs or bars.
 
     Raises:
         OSError: The file cannot be read.
@@ -136,7 +175,7 @@ def header(path: Path) -> tuple[str, ...]:
 
 
 def delimiter(path: Path) -> str:
-    """Detect the separator in the first line of a file: a comma, semicolon or tab.
+    """Detect the separator in the first line of a file: a comma, semicolon, tab or bar.
 
     Raises:
         OSError: The file cannot be read.
@@ -153,7 +192,7 @@ def _first_line(path: Path) -> str:
 
 
 def _delimiter(line: str) -> str:
-    return next((mark for mark in ";\t" if "," not in line and mark in line), ",")
+    return next((mark for mark in ";\t|" if "," not in line and mark in line), ",")
 
 
 def separated(
@@ -228,7 +267,7 @@ def spaced(
 ) -> Iterator[Rows]:
     """Read a file with white space between fields, in batches.
 
-    Empty lines and comment lines do not count as rows.
+    A line ends with LF, CR LF, or CR. Empty lines and comment lines do not count as rows.
 
     Args:
         path: The file; may be compressed, as for `opened`.
@@ -238,8 +277,9 @@ def spaced(
 
     Raises:
         OSError: The file cannot be read.
-        TraceError: The file cannot be decompressed.
+        TraceError: The file is UTF-16, or cannot be decompressed.
     """
+    refuse_utf_16(path)
     with opened(path) as file:
         for first, raw in _whole_lines(file):
             lines = np.array(
@@ -276,6 +316,15 @@ def integers(column: Text) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         )
         valid = pc.or_(pc.match_substring_regex(column, _INTEGER), long)
         return _array(pc.if_else(valid, column, "0").cast(pa.int64())), ~_array(valid)
+
+
+def whole_numbers(column: Text) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Convert a column of text to whole numbers, which may have zeros as decimals: 7.0 is 7.
+
+    Returns:
+        The numbers; and a mask of fields that are not 64-bit integers, which become 0.
+    """
+    return integers(pc.replace_substring_regex(column, r"^(-?\d+)\.0*$", r"\1"))
 
 
 def with_decimal_points(column: Text) -> tuple[Text, NDArray[np.bool_]]:
@@ -394,18 +443,33 @@ def missing(column: Text) -> NDArray[np.bool_]:
     return _array(pc.equal(column, ""))
 
 
+def beginning(column: Text, text: str) -> NDArray[np.bool_]:
+    """Return a mask of a column's fields that begin with a text."""
+    return _array(pc.starts_with(column, text))
+
+
 def _whole_lines(file: IO[bytes]) -> Iterator[tuple[int, list[bytes]]]:
     """Read a file in large pieces that end at the end of a line.
 
-    Yield (number of the first line, lines without line ends) for each piece.
+    A line ends with LF, CR LF, or CR. Yield (number of the first line, lines without line ends) for
+    each piece. A byte order mark is no part of the first line.
     """
     first = 1
     remainder = b""
+    begins = True
     while block := file.read(_BLOCK):
-        *whole, remainder = (remainder + block).split(b"\n")
+        piece = remainder + block
+        piece = piece.removeprefix(_BYTE_ORDER_MARK) if begins else piece
+        begins = False
+        held_back = b"\r" if piece.endswith(b"\r") else b""  # LF may begin the next block
+        piece = piece.removesuffix(held_back)
+        if b"\r" in piece:
+            piece = piece.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        *whole, remainder = piece.split(b"\n")
+        remainder += held_back
         yield first, whole
         first += len(whole)
-    yield first, [remainder]
+    yield first, [remainder.removesuffix(b"\r")]
 
 
 def _text(column: Any) -> Text:  # noqa: ANN401
