@@ -100,6 +100,7 @@ def read_accounting(
     users: set[str] = set()
     readable = 0
     errors: dict[str, list[ShapeError]] = {}
+    counter = RejectedRecords() if rejected is None else rejected
     for printed in split_rows(text, len(ACCOUNTING_COLUMNS), "sacct"):
         job, user, *_ = fields = printed.split(COLUMN_END)
         user = plain_name(user)
@@ -107,25 +108,35 @@ def read_accounting(
             rows += _accounting_row(fields, measure)
         except (ShapeError, NotationError) as error:
             reason = ShapeError(f"sacct, job {job}: {error}: {excerpt(printed)}")
-            errors.setdefault(user, []).append(reason)
+            if isinstance(error, _UnmeasuredError):
+                counter.add("sacct", reason)
+            else:
+                errors.setdefault(user, []).append(reason)
         else:
             users.add(user)
             readable += 1
     if errors:
-        counter = RejectedRecords() if rejected is None else rejected
         counter.add_rows("sacct", errors, users, readable)
     return _records(rows)
+
+
+class _UnmeasuredError(ShapeError):
+    """An attempt ran, but the accounting does not tell its resources."""
 
 
 def _accounting_row(fields: Sequence[str], measure: Measure) -> list[_Row]:
     """Return a row of `sacct` as a list; an empty list if the job has not started.
 
     Raises:
-        ShapeError: A field is not a number.
+        ShapeError: A field is not a number, or an attempt that ran has no resources.
         NotationError: A field has an unknown form.
     """
     job, user, account, state, submit, start, end, suspended, resources = fields
-    if start in NEVER or not resources:
+    if start in NEVER:
+        return []
+    if not resources:  # a job that was cancelled before its start has the same start and end
+        if end not in NEVER and start != end:
+            raise _UnmeasuredError("AllocTRES is empty, although the attempt ran")
         return []
     if not all(text.isdecimal() for text in (job, submit, start)):
         raise ShapeError("a job id or a time is not a number")

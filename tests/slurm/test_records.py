@@ -9,7 +9,7 @@ import pytest
 from allocator.fairness.quantities import Quantities
 from allocator.slurm.client import _BLOCK_BYTES, JobcompFile, complete_lines
 from allocator.slurm.records import Record, read_accounting, read_jobcomp
-from allocator.slurm.rows import COLUMN_END, ShapeError
+from allocator.slurm.rows import COLUMN_END, RejectedRecords, ShapeError
 from allocator.slurm.timelines import Attempt, Step
 
 REQUEUED = (
@@ -60,6 +60,23 @@ def test_sizes_of_one_attempt_are_one_record() -> None:
     (record,) = read_sacct(RESIZED)
     sizes = [Step(100.0, cores(40, 2048)), Step(106.0, cores(38, 1024))]
     assert record.attempt == Attempt(100.0, sizes, [], 125.0)
+
+
+def test_an_attempt_that_ran_without_resources_is_counted_as_rejected() -> None:
+    rejected = RejectedRecords()
+    rows = (
+        "8|games|phys|CANCELLED|100|130|130|00:00:00||",
+        "9|games|phys|FAILED|100|110|170|00:00:00||",
+    )
+    assert (
+        read_accounting(
+            "".join(f"{row}\n" for row in rows).replace("|", COLUMN_END), rejected=rejected
+        )
+        == []
+    )
+    assert rejected.counts == {"sacct": 1}
+    [reason] = rejected.take_new()
+    assert "job 9: AllocTRES is empty, although the attempt ran" in reason
 
 
 def test_the_sum_of_suspensions_counts_although_their_times_are_unknown() -> None:
