@@ -114,7 +114,9 @@ class _SizeChanges:
             started: The start that the record states.
             ended: The end of the record.
         """
-        times = self._times.get(_attempt(row), ())
+        times = self._times.get(_attempt(row)) if self._times else None
+        if not times:
+            return started
         earlier = (
             time for time in times if time < ended or (time == ended and not _is_resizing(row))
         )
@@ -225,17 +227,20 @@ def _times(
     if row["Submit"] in NEVER:
         raise UnusableError("submission is not a time")
     submitted = instant(row["Submit"], zone, "submission")
-    starts, ends = (_occurrences(row[name], zone, name.lower()) for name in ("Start", "End"))
-    possible = [(start, end) for start in starts for end in ends if start <= end]
-    if not possible:
-        raise UnusableError("ended before it started")
-    span = None if durations.elapsed is None else durations.elapsed + (durations.suspended or 0.0)
-    fitting = (
-        (start, end)
-        for start, end in possible
-        if start >= submitted and (span is None or abs(end - start - span) <= 1)
-    )
-    return submitted, *next(fitting, possible[0])
+    elapsed, suspended, _ = durations
+    span = None if elapsed is None else elapsed + (suspended or 0.0)
+
+    def fits(start: float, end: float) -> bool:
+        return submitted <= start <= end and (span is None or abs(end - start - span) <= 1)
+
+    started, ended = (instant(row[name], zone, name.lower()) for name in ("Start", "End"))
+    if not fits(started, ended):
+        starts, ends = (_occurrences(row[name], zone, name.lower()) for name in ("Start", "End"))
+        possible = [(start, end) for start in starts for end in ends if start <= end]
+        if not possible:
+            raise UnusableError("ended before it started")
+        started, ended = next((times for times in possible if fits(*times)), possible[0])
+    return submitted, started, ended
 
 
 def _occurrences(text: str, zone: ZoneInfo, name: str) -> list[float]:

@@ -74,17 +74,16 @@ class _Header:
         if not set(_SIZES) & set(self.names):
             raise TraceError(f"{path} has none of the columns {', '.join(_SIZES)}")
 
-    def missing_fields(self, text: str) -> int:
-        """Return how many fields a line lacks; negative if it has more fields than columns."""
-        return len(self.names) - len(_fields(text, self._delimiter))
+    def fields(self, text: str) -> list[str]:
+        """Return the fields of a line."""
+        return _fields(text, self._delimiter)
 
-    def row(self, text: str) -> dict[str, str]:
+    def row(self, fields: list[str]) -> dict[str, str]:
         """Return a line's fields by column.
 
         Raises:
             UnusableError: Two columns of one name differ.
         """
-        fields = _fields(text, self._delimiter)
         for name, first, further in self._repeated:
             if fields[first] != fields[further]:
                 raise UnusableError(f"the columns named {name} differ")
@@ -113,11 +112,13 @@ def rows(path: Path, records: Records) -> Iterator[tuple[str, dict[str, str]]]:
         for number, line in enumerate(lines, 2):
             text = line.rstrip("\r\n")
             further = _further_header(text)
-            missing = header.missing_fields(text)
+            fields = header.fields(text)
+            missing = len(header.names) - len(fields)
             if missing > 0 and not further:
                 parts.append((number, text))
                 first, text = parts[0][0], "\n".join(part for _, part in parts)
-                missing = header.missing_fields(text)
+                fields = header.fields(text)
+                missing = len(header.names) - len(fields)
                 if missing < 0 or len(parts) > _MOST_LINES:
                     _leave_out(records, path, parts[:-1])
                     parts = parts[-1:]
@@ -144,7 +145,7 @@ def rows(path: Path, records: Records) -> Iterator[tuple[str, dict[str, str]]]:
                 records.leave_out("has more or fewer fields than the header")
             else:
                 try:
-                    yield text, header.row(text)
+                    yield text, header.row(fields)
                 except UnusableError as error:
                     records.leave_out(str(error))
         _leave_out(records, path, parts)
