@@ -163,6 +163,8 @@ def test_a_demand_that_the_submission_lacks_is_that_of_the_schedule(tmp_path: Pa
         ],
     )
     assert conversion.trace.demand.tolist() == [[0.3, 0.2]]
+    [(reason, _, line)] = conversion.assumed
+    assert (reason, line) == ("demand is missing in SUBMIT: that of SCHEDULE is used", 1)
 
 
 @pytest.mark.parametrize(
@@ -191,6 +193,8 @@ def test_the_demand_is_read_from_the_schedule_event_or_from_the_submission(
     ]
     conversion = converted(tmp_path, rows, demand_at=google.DemandAt(at))
     assert conversion.trace.demand.tolist() == demands
+    named = ["demand is missing in SCHEDULE: that of SUBMIT is used"] if at == "schedule" else []
+    assert list(conversion.assumed.counts()) == named
     assert [line for _, line in left_out(conversion)[reason]] == lines
 
 

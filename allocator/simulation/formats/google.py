@@ -330,6 +330,10 @@ class _Attempts:
         ):
             self._drop(reason, named, kept & wrong)
             kept &= ~wrong
+        missing_demand = kept & np.isnan(read.demand).any(axis=1)
+        read_at, other = (Event.SCHEDULE, Event.SUBMIT)[:: 1 if scheduled else -1]
+        reason = f"demand is missing in {read_at.name}: that of {other.name} is used"
+        self._record(self.assumed, reason, named, missing_demand)
         self._builder.add(
             TaskRows(
                 submitted=submission.time,
@@ -345,9 +349,14 @@ class _Attempts:
         )
 
     def _drop(self, reason: str, events: _Events, wrong: NDArray[np.bool_]) -> None:
-        for file in np.unique(events.file[wrong]):
-            lines = events.line[wrong & (events.file == file)]
-            self._left_out.add(reason, self._paths[file].name, lines)
+        self._record(self._left_out, reason, events, wrong)
+
+    def _record(
+        self, report: SkippedRows, reason: str, events: _Events, selected: NDArray[np.bool_]
+    ) -> None:
+        for file in np.unique(events.file[selected]):
+            lines = events.line[selected & (events.file == file)]
+            report.add(reason, self._paths[file].name, lines)
 
 
 def _begins(events: _Events) -> NDArray[np.bool_]:
