@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal, NamedTuple, TypeAlias
 
+from allocator.fairness.bounds import LEAST_WEIGHT
 from allocator.slurm.rows import (
     RejectedRecords,
     ShapeError,
@@ -163,6 +164,7 @@ def read_associations(text: str, rejected: RejectedRecords | None = None) -> Ass
     """Read the output of `sacctmgr --noheader show associations`.
 
     An association with the shares `parent` shares with its siblings above; it counts with weight 1.
+    With 0 shares, Slurm starts all other jobs first; the association gets the least weight.
     The shares of a user's associations below one account, for several partitions, are added.
 
     Args:
@@ -185,9 +187,10 @@ def read_associations(text: str, rejected: RejectedRecords | None = None) -> Ass
             continue
         if not user and accounts[parent] != "root":
             parents[account] = accounts[parent]
-        if share.isdecimal() and int(share):
-            shares[account, user] = shares.get((account, user), 0.0) + float(share)
-        elif share not in {"parent", "0"}:
+        if share.isdecimal():
+            weight = float(share) or LEAST_WEIGHT
+            shares[account, user] = shares.get((account, user), 0.0) + weight
+        elif share != "parent":
             errors.append(ShapeError(f"{where}: the share {share!r} is not a number"))
     if errors and not shares:
         raise errors[0]

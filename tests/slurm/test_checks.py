@@ -142,6 +142,11 @@ def test_associations_form_a_tree_with_shares() -> None:
         read_associations(rows("phys||root|x"))
 
 
+def test_an_association_without_shares_has_the_least_weight() -> None:
+    tree = read_associations(rows("phys||root|0\nphys|ann||0\nphys|bob||parent\n"))
+    assert tree.weights("tree") == {("phys",): 1e-6, ("phys", "ann"): 1e-6}
+
+
 def test_shares_of_a_user_add_up_over_partitions_and_an_account_may_have_a_users_name() -> None:
     text = "phys||root|3\nbob||phys|2\nphys|bob||4\nphys|bob||1\nbob|bob||6\n"
     tree = read_associations(rows(text))

@@ -1,11 +1,12 @@
 """Configuration of the service for Slurm: the shared sections, `[slurm]`, and users of Slurm."""
 
 import os
+import re
 from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 from typing_extensions import override
 
 from allocator.service.config import (
@@ -26,6 +27,9 @@ from allocator.users.settings import DeclaredUser
 _STATE: dict[str, Any] = {setting.name: setting.default for setting in fields(StateSettings)}
 _BRIDGE: dict[str, Any] = {setting.name: setting.default for setting in fields(BridgeSettings)}
 """Default of each setting of the state and of the bridge, by name."""
+_RESOURCES = ("cpus", "mem", "gpus")
+_GENERIC = re.compile(r"(?!gpu$)[^:]+")
+"""Names of generic resources; their kinds are added, and GPUs are `gpus`."""
 _MASTERS_ONLY = {"operators", "sessions", "most_parts", "virtual_clocks"}
 """Settings of `[listen]` for streams of Mesos masters."""
 
@@ -74,6 +78,18 @@ class SlurmSection(SettingsSection):
     conf: CheckedPath | None = None
     """Path of `slurm.conf`. Default: Slurm's own, or `SLURM_CONF` in the environment."""
 
+    @field_validator("excluded")
+    @classmethod
+    def _resources(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        for name in names:
+            kind, _, generic = name.partition("/")
+            if name not in _RESOURCES and (kind != "gres" or not _GENERIC.fullmatch(generic)):
+                raise ValueError(
+                    f"{name!r} is not a resource of a job; write {', '.join(_RESOURCES)}, or "
+                    "gres/NAME for another generic resource"
+                )
+        return names
+
 
 class SlurmConfig(SharedConfig):
     """The whole configuration file of the service for Slurm; each section has a default."""
@@ -91,6 +107,11 @@ class SlurmConfig(SharedConfig):
             )
         if self.listen.rights is not None and self.listen.rights.masters:
             raise ValueError("listen.rights.masters: a service for Slurm has no masters")
+        for user in self.users.declared:
+            if not all(user.name.split("/")):
+                raise ValueError(
+                    f"users.declared: {user.name!r} has an empty part, so no user has this name"
+                )
         policy = self.policy.create()
         if reason := reason_against(policy):
             raise ValueError(f"policy: {reason}")

@@ -32,6 +32,11 @@ def test_the_command_line_can_forbid_writing_and_never_allow_it(tmp_path: Path) 
     assert config.bridge_settings(dry_run=True).dry_run
 
 
+def test_excluded_resources_have_the_names_of_a_jobs_resources(tmp_path: Path) -> None:
+    text = '[slurm]\nexcluded = ["cpus", "mem", "gpus", "gres/gpus", "gres/shard"]'
+    assert len(loaded(tmp_path, text).bridge_settings().state.excluded) == 5
+
+
 def test_users_of_slurm_are_declared_with_weights(tmp_path: Path) -> None:
     text = '[users]\nkey = "tree"\n[[users.declared]]\nname = "physics/ann"\nweight = 3.0'
     settings = loaded(tmp_path, text).bridge_settings().state
@@ -50,6 +55,11 @@ def test_users_of_slurm_are_declared_with_weights(tmp_path: Path) -> None:
         ('[policy]\nname = "per-machine-drf"', "Slurm has one order"),
         ('[[users.declared]]\nname = "a"\n[[users.declared]]\nname = "a"', "declared twice: a"),
         ("[slurm]\nevery = 0", "slurm.every"),
+        ('[slurm]\nexcluded = ["memory"]', "'memory' is not a resource of a job; write cpus, mem"),
+        ('[slurm]\nexcluded = ["mem", "gres/gpu"]', "'gres/gpu' is not a resource"),
+        ('[slurm]\nexcluded = ["gres/shard:a100"]', "'gres/shard:a100' is not a resource"),
+        ('[[users.declared]]\nname = "physics/ann/"', "'physics/ann/' has an empty part"),
+        ('[[users.declared]]\nname = "physics//ann"', "'physics//ann' has an empty part"),
     ],
 )
 def test_settings_that_slurm_has_no_use_for_are_refused(
