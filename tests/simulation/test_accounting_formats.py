@@ -35,6 +35,8 @@ def row(job: str, **given: str) -> str:
         "ReqMem": "16G",
         "AllocTRES": "billing=4,cpu=4,gres/gpu=1,gres/gpu:a100=1,mem=16G,node=1",
     }
+    if "cpu=" in given.get("AllocTRES", ""):
+        fields["AllocCPUS"] = ""  # AllocTRES tells the cores alone
     return "|".join((fields | given)[name] for name in HEADER.split("|"))
 
 

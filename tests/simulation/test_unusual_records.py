@@ -168,6 +168,43 @@ def test_a_memory_request_of_no_number_is_named(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("given", "nodes", "gpus", "reason"),
+    [
+        (("ReqGRES", "gpu:2,gpu:1"), "1", 3.0, None),
+        (("ReqGRES", "PER_NODE:gpu:2"), "3", 6.0, None),
+        (("AllocGRES", "gres:gpu:v100:2"), "1", 2.0, None),
+        (
+            ("ReqGRES", "PER_NODE:gpu:2"), "", 2.0,
+            "ReqGRES is for each node, without NNodes: counts for one node",
+        ),
+        (("AllocGRES", "gpu:2"), "3", 2.0, "AllocGRES may be for each of several nodes: counts once"),
+    ],
+)  # fmt: skip
+def test_former_generic_resources_of_a_node_count_for_each_node(
+    tmp_path: Path, given: tuple[str, str], nodes: str, gpus: float, reason: str | None
+) -> None:
+    column, text = given
+    converted = sacct(tmp_path, f"{SACCT}|NNodes|{column}", f"{record()}|{nodes}|{text}")
+    assert demands(converted)[0]["gpus"] == gpus
+    names = [name for name in assumed(converted) if "node" in name]
+    assert names == ([reason] if reason else [])
+
+
+def test_resources_that_contradict_one_another_are_named(tmp_path: Path) -> None:
+    converted = sacct(
+        tmp_path,
+        f"{SACCT}|ReqTRES|AllocTRES",
+        f"{record()}|cpu=2,gres/gpu:a100=2,mem=1G|cpu=8,mem=4G",
+        f"{record('8')}|cpu=4,gres/gpu:a100=2,mem=1G|cpu=4,gres/gpu=1,mem=4G",
+    )
+    assert demands(converted)[0] == {"cpus": 8.0, "mem": 4096.0}
+    assert assumed(converted) == {
+        "AllocCPUS differs from the cores of another column: not used": [2],
+        "gres/gpu:a100 of ReqTRES is not in AllocTRES: the task gets 0": [2],
+    }
+
+
 def test_a_line_break_in_a_name_loses_no_row(tmp_path: Path) -> None:
     header = "JobID|JobName|User|Submit|Start|End|AllocCPUS|ReqMem|"
     end = "|ann|1000|1000|4600|4|1G|"

@@ -306,13 +306,18 @@ def _demand(records: Records, row: Mapping[str, str]) -> dict[str, float]:
     resources = allocated or requested
     if requested and not allocated and "AllocTRES" in row:
         records.assume("AllocTRES is empty: ReqTRES is used")
+    for name in requested:
+        if name.startswith("gres/") and not any(
+            other.partition(":")[0] == name.partition(":")[0] for other in resources
+        ):
+            records.assume(f"{name} of ReqTRES is not in AllocTRES: the task gets 0")
+    nodes = resources.get("node") or row.get("NNodes")
     if not any(name.startswith("gres/") for name in resources):
-        resources = {**resources, **_former_generic(records, row)}
+        resources = {**resources, **_former_generic(records, row, nodes)}
     cpus = _cores(records, row, resources)
     if "mem" in resources:
         mem = mebibytes(resources["mem"])
     else:
-        nodes = resources.get("node") or row.get("NNodes")
         requested_memory = row.get("ReqMem", "")
         mem = _requested_mib(requested_memory, cpus, number(nodes or "1", "nodes"))
         if mem and not nodes and requested_memory.endswith("n"):
@@ -333,7 +338,10 @@ def _cores(records: Records, row: Mapping[str, str], resources: Mapping[str, str
     cpus = number(resources.get("cpu", "0"), "cpus")
     allocated = [name for name in ("AllocCPUS", "NCPUS") if row.get(name)]
     for name in allocated:
-        cpus = cpus or number(row[name], "cpus")
+        stated = number(row[name], "cpus")
+        if stated and cpus and stated != cpus:
+            records.assume(f"{name} differs from the cores of another column: not used")
+        cpus = cpus or stated
     if not cpus and (cpus := number(row.get("ReqCPUS") or "0", "cpus")):
         for column in allocated:
             records.assume(f"{column} is 0: ReqCPUS is used")
@@ -344,17 +352,35 @@ def _cores(records: Records, row: Mapping[str, str], resources: Mapping[str, str
     return cpus
 
 
-def _former_generic(records: Records, row: Mapping[str, str]) -> dict[str, str]:
+def _former_generic(records: Records, row: Mapping[str, str], nodes: str | None) -> dict[str, str]:
     """Return a job's generic resources (GRES) from the columns of Slurm versions before 20.11.
 
-    A column looks like `hbm:0,gpu:p100:2(IDX:0,3)`. The result has amounts as text by name, and is
-    empty without such columns.
+    A column looks like `hbm:0,gpu:p100:2(IDX:0,3)`, or like `PER_NODE:gpu:2`. The result has
+    amounts as text by name, and is empty without such columns.
+
+    Args:
+        records: Collects assumptions about unclear fields.
+        row: Fields of the record by column.
+        nodes: Number of nodes of the job; None if unknown.
     """
     for column in ("AllocGRES", "ReqGRES"):
         text = re.sub(r"\([^)]*\)", "", row.get(column, ""))
-        if text not in NEVER:
-            records.assume(f"AllocTRES has no generic resources: {column} is used")
-            return dict(counted(f"gres/{entry.strip()}") for entry in text.split(","))
+        if text in NEVER:
+            continue
+        records.assume(f"AllocTRES has no generic resources: {column} is used")
+        totals: dict[str, float] = {}
+        for entry in map(str.strip, text.split(",")):
+            is_per_node = entry.startswith("PER_NODE:")
+            name, count = counted(re.sub(r"^(PER_NODE:)?(gres[:/])?", "gres/", entry))
+            amount = number(count, name)
+            if is_per_node and nodes:
+                amount *= number(nodes, "nodes")
+            elif is_per_node:
+                records.assume(f"{column} is for each node, without NNodes: counts for one node")
+            elif amount and nodes not in {None, "", "1"}:
+                records.assume(f"{column} may be for each of several nodes: counts once")
+            totals[name] = totals.get(name, 0.0) + amount
+        return {name: str(total) for name, total in totals.items()}
     return {}
 
 
