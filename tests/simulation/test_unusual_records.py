@@ -178,7 +178,10 @@ def test_a_memory_request_of_no_number_is_named(tmp_path: Path) -> None:
             ("ReqGRES", "PER_NODE:gpu:2"), "", 2.0,
             "ReqGRES is for each node, without NNodes: counts for one node",
         ),
-        (("AllocGRES", "gpu:2"), "3", 2.0, "AllocGRES may be for each of several nodes: counts once"),
+        (
+            ("AllocGRES", "gpu:2"), "3", 2.0,
+            "AllocGRES may be for each of several nodes: counts once",
+        ),
     ],
 )  # fmt: skip
 def test_former_generic_resources_of_a_node_count_for_each_node(
@@ -322,10 +325,14 @@ def swf_file(tmp_path: Path, content: bytes) -> Conversion:
 
 def test_the_header_of_a_workload_is_compared_with_its_rows(tmp_path: Path) -> None:
     rows = f"{workload()}\n{workload(job='2.0', processors=600)}\n{workload(job=2.5)}\n"
+    rows += f"{workload(job=3, cpu_time=102)}\n"
     converted = swf_file(tmp_path, f"; MaxJobs: 5\n; MaxProcs: 512\n{rows}".encode())
-    assert converted.trace.job.tolist() == [1, 2]
+    assert converted.trace.job.tolist() == [1, 2, 3]
     assert left_out(converted) == {"job is not a number": [5]}
-    assert assumed(converted) == {"has more processors than MaxProcs in the file's header": [4]}
+    assert assumed(converted) == {
+        "has more processors than MaxProcs in the file's header": [4],
+        "the CPU time of a processor is longer than the run time": [6],
+    }
     assert [(check.figure, check.in_file, check.agrees) for check in converted.checks] == [
         ("MaxJobs", 5.0, False)
     ]

@@ -58,6 +58,10 @@ _READ = (
     "status",
     "user",
 )
+_ALSO_READ = ("waited", "cpu_time")
+"""Columns that are read for a check, or may be unknown."""
+_ROUNDING = 1.0
+"""Seconds by which times differ because they are whole seconds."""
 _PARTS = (2, 3, 4)
 """Status values of lines that describe only one part of a job's execution."""
 _STATUSES = (-1, 0, 1, *_PARTS, 5)
@@ -122,6 +126,13 @@ def convert(path: Path) -> Conversion:
                 path.name,
                 batch.lines[rows.kept & (processors > machine_size)],
             )
+        cpu_time, unknown_cpu_time = numbers(batch.columns["cpu_time"])
+        too_busy = ~unknown_cpu_time & (cpu_time > values["runtime"] + _ROUNDING)
+        assumed.add(
+            "the CPU time of a processor is longer than the run time",
+            path.name,
+            batch.lines[rows.kept & too_busy],
+        )
         waited, unknown_wait = numbers(batch.columns["waited"])
         waits, late = microseconds(np.where(unknown_wait, -1.0, waited))
         waits[late] = -1
@@ -143,7 +154,7 @@ def convert(path: Path) -> Conversion:
         builder.trace(),
         left_out,
         assumed,
-        tuple(name.replace("_", " ") for name in _FIELDS if name not in (*_READ, "waited")),
+        tuple(name.replace("_", " ") for name in _FIELDS if name not in (*_READ, *_ALSO_READ)),
         tuple(_checks(header, left_out.rows_read, has_parts=has_parts)),
         warnings=tuple(
             f"the number after {name} in the file's header is not understood"
