@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from allocator.simulation.formats import csv, slurm, swf
+from allocator.simulation.formats import csv, htcondor, slurm, swf
 from allocator.simulation.formats.conversion import Conversion, resource_hours
 from allocator.simulation.trace import TraceError
 from tests.simulation.test_accounting_formats import (
@@ -102,6 +102,7 @@ def test_flags_of_a_json_state_are_states(tmp_path: Path, *, plain: bool) -> Non
     [
         ({"time": "noon"}, "time is not an object"),
         ({"array": 3}, "array is not an object"),
+        ({"user": ["ann"]}, "user is not a text"),
         ({"required": [4]}, "required is not an object"),
         ({"tres": {"allocated": "cpu=4"}}, "trackable resources are not a list of objects"),
         ({"allocation_nodes": True}, "allocation_nodes is not a number"),
@@ -143,6 +144,28 @@ def test_errors_beside_json_jobs_are_named_and_other_commands_are_refused(tmp_pa
     queued = {"job_id": 7, "user_name": "ann", "job_state": ["COMPLETED"], "start_time": 1000}
     with pytest.raises(TraceError, match="jobs of squeue or scontrol; print them with sacct"):
         sacct_json(tmp_path, queued)
+
+
+def test_names_that_utf_8_cannot_encode_stay_different(tmp_path: Path) -> None:
+    path = tmp_path / "names.json"
+    names = {"A": b"M\xfcl", "B": b"M\xf6l", "C": b"\\ud800", "D": "Mül".encode(), "E": b" "}
+    content = json.dumps({"jobs": [json_job(plain=True, user=name) for name in names]}).encode()
+    for name, encoded in names.items():
+        content = content.replace(f'"user": "{name}"'.encode(), b'"user": "%s"' % encoded)
+    path.write_bytes(content)
+    converted = slurm.convert(path)
+    assert converted.trace.users == (r"M\xfcl", r"M\xf6l", r"\ud800", "Mül")
+    assert left_out(converted) == {"no user": [5]}
+    path.write_bytes(json.dumps([JOB | {"Owner": "A"}]).encode().replace(b'"A"', b'"\xe9"'))
+    assert htcondor.convert(path).trace.users == (r"\xe9",)
+
+
+def test_a_field_beyond_the_longest_is_named(tmp_path: Path) -> None:
+    row = "{}\tann\t1000\t1000\t4600\t4\t{}"
+    header = "JobID\tUser\tSubmit\tStart\tEnd\tAllocCPUS\tComment"
+    converted = sacct(tmp_path, header, row.format(7, "x" * 200_000), row.format(8, "x"))
+    assert converted.trace.job.tolist() == [8]
+    assert left_out(converted) == {"has more or fewer fields than the header": [2]}
 
 
 @pytest.mark.parametrize(

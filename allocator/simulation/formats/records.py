@@ -107,8 +107,8 @@ class Records:
             raise UnusableError("a time is negative or beyond 285 years")
         self._times.append((submitted, ran, self._job(user, *job)))
         self._waits.append(-1 if started is None else round((started - times[0]) * MICROSECONDS))
-        self._users.append(user)
-        self._demands.append(demand)
+        self._users.append(_encodable(user))
+        self._demands.append({_encodable(name): amount for name, amount in demand.items()})
         file, line = self._place
         for reason in dict.fromkeys(self._assumptions):
             self._assumed.setdefault((reason, file), []).append(line)
@@ -199,6 +199,11 @@ class Records:
             self._jobs[key] = _FRESH_JOB + len(self._jobs) if is_taken else number
             self._job_numbers.add(number)
         return self._jobs[key]
+
+
+def _encodable(name: str) -> str:
+    """Return a name that UTF-8 can encode. JSON can escape characters that are none."""
+    return name if name.isascii() else name.encode(errors="backslashreplace").decode()
 
 
 def _rows(lines_by_reason: Mapping[tuple[str, str], list[int]], rows_read: int = 0) -> SkippedRows:

@@ -82,7 +82,7 @@ def row(job: object, records: Records) -> dict[str, str]:
         "JobID": number,
         "JobIDRaw": _text(job, "job_id"),
         "Cluster": str(job.get("cluster") or ""),
-        "User": str(job.get("user") or _object(job, "association").get("user") or ""),
+        "User": _user(job),
         "Submit": _text(time, "submission"),
         "Eligible": _text(time, "eligible"),
         "Start": _text(time, "start"),
@@ -98,6 +98,18 @@ def row(job: object, records: Records) -> dict[str, str]:
     if (state := _state(job.get("state"))) is not None:
         columns["State"] = state
     return columns
+
+
+def _user(job: Mapping[str, Any]) -> str:
+    """Return a job's user; "" if unknown.
+
+    Raises:
+        UnusableError: The user is no text.
+    """
+    user = job.get("user") or _object(job, "association").get("user") or ""
+    if not isinstance(user, str):
+        raise UnusableError("user is not a text")
+    return user.strip()
 
 
 def _state(state: object) -> str | None:

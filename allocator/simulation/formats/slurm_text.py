@@ -166,7 +166,12 @@ def _leave_out(records: Records, path: Path, lines: list[tuple[int, str]]) -> No
 
 
 def _fields(line: str, delimiter: str) -> list[str]:
-    fields = (
-        line.split("|") if delimiter == "|" else next(csv.reader([line], delimiter=delimiter), [])
-    )
+    """Return the fields of a line, without white space around them; none if a field is too long."""
+    if delimiter == "|":
+        fields = line.split("|")
+    else:
+        try:
+            fields = next(csv.reader([line], delimiter=delimiter), [])
+        except csv.Error:
+            fields = []
     return [field.strip() for field in fields]

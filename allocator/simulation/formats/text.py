@@ -1,5 +1,6 @@
 """Reads text files in columns, in batches, with line numbers and checks of fields."""
 
+import codecs
 import csv
 import json
 import lzma
@@ -101,6 +102,21 @@ def opened(path: Path) -> Iterator[IO[bytes]]:
         raise TraceError(f"{path} cannot be read: {error}") from error
 
 
+def _escaped_in_json(error: UnicodeError) -> tuple[str, int]:
+    r"""Replace invalid bytes of JSON by a text that the parser reads as `\xFC`.
+
+    Names in another encoding than UTF-8 then stay different.
+    """
+    if not isinstance(error, UnicodeDecodeError):
+        raise error
+    invalid = error.object[error.start : error.end]
+    return "".join(rf"\\x{byte:02x}" for byte in invalid), error.end
+
+
+_ESCAPED_IN_JSON = "longshare.escaped_in_json"
+codecs.register_error(_ESCAPED_IN_JSON, _escaped_in_json)
+
+
 def json_values(path: Path, printed_by: str) -> Iterator[Any]:
     """Iterate over the successive JSON values in a file.
 
@@ -115,7 +131,8 @@ def json_values(path: Path, printed_by: str) -> Iterator[Any]:
     with opened(path) as file:
         content = file.read()
     try:
-        text = content.decode(json.detect_encoding(content)).removeprefix("\ufeff")
+        encoding = json.detect_encoding(content)
+        text = content.decode(encoding, _ESCAPED_IN_JSON).removeprefix("\ufeff")
         decoder = json.JSONDecoder()
         position = _next_value(text, 0)
         while position < len(text):
