@@ -420,3 +420,17 @@ def test_bars_separate_columns_and_comments_are_no_tasks(tmp_path: Path) -> None
     assert converted.trace.users == ("ann",)
     assert core_hours(converted) == 2.5
     assert left_out(converted) == {"begins with #, as a comment does": [3]}
+
+
+@pytest.mark.parametrize(
+    ("header", "row"),
+    [
+        ('user;submitted_s;runtime_s;cpus;"note, free"', 'ann;0;3600;"2,5";"a; b, c"'),
+        ("user,submitted_s,runtime_s,cpus,a;b;c;d;e;f", "ann,0,3600,2.5,x;y"),
+        ("user\tsubmitted_s\truntime_s\tcpus\ta,b|c", "ann\t0\t3600\t2,5\tx"),
+    ],
+)
+def test_the_column_user_tells_the_separator(tmp_path: Path, header: str, row: str) -> None:
+    converted = csv.convert(written(tmp_path / "jobs.csv", header, row), resources=["cpus"])
+    assert core_hours(converted) == 2.5
+    assert len(converted.ignored) == 1

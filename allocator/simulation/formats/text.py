@@ -33,6 +33,9 @@ _BLOCK = 1 << 24
 
 _COMPRESSIONS = {b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\x28\xb5\x2f\xfd": "zstd"}
 """pyarrow's names of compressions by the first bytes of a file."""
+_SEPARATORS = ",;\t|"
+_NEEDED = {"user", "machine"}
+"""Columns of which one is in each CSV of tasks, users or machines."""
 _SUFFIXES = {".gz", ".bz2", ".zst", ".xz", ".zip"}
 _XZ = b"\xfd7zXZ\x00"
 _ZIP = (b"PK\x03\x04", b"PK\x05\x06")
@@ -209,7 +212,10 @@ def _first_line(path: Path) -> str:
 
 
 def _delimiter(line: str) -> str:
-    return next((mark for mark in ";\t|" if "," not in line and mark in line), ",")
+    """Return the separator with which a header has a needed column, or else the most columns."""
+    columns = {mark: next(csv.reader([line], delimiter=mark), []) for mark in _SEPARATORS}
+    needed = [mark for mark in _SEPARATORS if _NEEDED & {name.strip() for name in columns[mark]}]
+    return max(needed or _SEPARATORS, key=lambda mark: len(columns[mark]))
 
 
 def separated(
