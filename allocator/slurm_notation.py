@@ -10,9 +10,9 @@ _NO_NUMBERS = ("4294967294", "4294967295", "18446744073709551614", "184467440737
 NEVER = ("", "None", "Unknown", "N/A", "NONE", "UNKNOWN", "INVALID", "(null)", "0", *_NO_NUMBERS)
 """Texts that Slurm prints for a value that is not set."""
 WAITING = {"PENDING", "CONFIGURING", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT"}
-WAITING |= {"RESV_DEL_HOLD", "REVOKED"}
+WAITING |= {"RESV_DEL_HOLD", "REVOKED", "EXPEDITING"}
 """States of jobs that hold no resources in the accounting. A revoked job ran on another cluster of
-a federation."""
+a federation. An expediting job was requeued, and starts before all other jobs (Slurm 25.11)."""
 RUNNING = {"RUNNING", "SUSPENDED", "STOPPED", "SIGNALING"}
 ENDED = {"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "DEADLINE"}
 ENDED |= {"BOOT_FAIL", "OUT_OF_MEMORY", "LAUNCH_FAILED", "RECONFIG_FAIL", "COMPLETING"}

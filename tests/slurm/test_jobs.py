@@ -225,6 +225,12 @@ def test_details_have_times_of_suspensions_and_changes_of_size() -> None:
         read_details({5: "JobId=5 StartTime=1 SecsPreSuspend=0"})
 
 
+def test_a_requeued_job_that_slurm_starts_first_is_pending() -> None:
+    (job,) = read(changed(PENDING, state="EXPEDITING", arraytaskid="N/A"))
+    assert job.pending
+    assert job.started is None
+
+
 def test_a_job_is_named_so_that_its_record_is_printed_alone() -> None:
     (task,) = read(changed(RUNNING, jobid="100", arrayjobid="100", arraytaskid="4"))
     (leader,) = read(changed(RUNNING, hetjobid="4"))
