@@ -17,6 +17,7 @@ from allocator.simulation.formats.conversion import Conversion, resource_hours
 from allocator.simulation.trace import TraceError
 from tests.simulation.test_accounting_formats import (
     JOB,
+    MIDNIGHT,
     assumed,
     demands,
     history,
@@ -306,6 +307,11 @@ def test_a_parallel_job_of_htcondor_holds_all_its_hosts(tmp_path: Path) -> None:
     ("given", "reason"),
     [
         ({"JobStartDate": 1}, "JobStartDate is before QDate: the task is submitted at QDate"),
+        (
+            {"JobStartDate": MIDNIGHT + 500},
+            "JobStartDate is after the end: the recorded wait is too long",
+        ),
+        ({"AssignedGPUs": "CUDA0,CUDA1"}, "GPUs are counted in AssignedGPUs"),
         ({"JobStartDate": "x"}, "JobStartDate is not a time: the recorded wait is unknown"),
         (
             {"RemoteWallClockTime": 9000.0},

@@ -27,7 +27,7 @@ _READ = {"clusterid", "procid", "owner", "user", "qdate", "remotewallclocktime",
 _READ |= {"completiondate", "enteredcurrentstatus", "jobstatus", "jobuniverse", "globaljobid"}
 _READ |= {"cpusprovisioned", "requestcpus", "memoryprovisioned", "requestmemory"}
 _READ |= {"gpusprovisioned", "requestgpus", "cumulativeslottime", "cumulativesuspensiontime"}
-_READ |= {"maxhosts", "epochwritedate", "epochadtype"}
+_READ |= {"maxhosts", "epochwritedate", "epochadtype", "assignedgpus"}
 
 
 def convert(*paths: Path) -> Conversion:
@@ -93,21 +93,7 @@ def _add(records: Records, job_ad: object, source: str, seen: set[object]) -> No
     cluster = _number(job, "clusterid")
     if cluster is None:
         raise UnusableError("ClusterId is not a number")
-    demand = {
-        "cpus": _amount(records, job, ("CpusProvisioned", "RequestCpus"), 1.0),
-        "mem": _amount(records, job, ("MemoryProvisioned", "RequestMemory"), 0.0),
-        "gpus": _amount(records, job, ("GPUsProvisioned", "RequestGPUs"), 0.0),
-    }
-    slot_time = _number(job, "cumulativeslottime")
-    if universe == _PARALLEL:
-        slot_time = None  # its factor for several hosts is not documented
-        hosts = _number(job, "maxhosts")
-        records.assume(
-            "is parallel, without MaxHosts: counts for one host"
-            if hosts is None
-            else "is parallel: holds the requested resources on each of MaxHosts hosts"
-        )
-        demand = {name: amount * (hosts or 1.0) for name, amount in demand.items()}
+    demand, slot_time = _demand(records, job, universe)
     schedd = _schedd(job, seen, records) or source
     records.add(
         user,
@@ -116,6 +102,37 @@ def _add(records: Records, job_ad: object, source: str, seen: set[object]) -> No
         demand,
         {"CumulativeSlotTime": slot_time},
     )
+
+
+def _demand(
+    records: Records, job: Mapping[str, Any], universe: float | None
+) -> tuple[dict[str, float], float | None]:
+    """Return what a job held, and the core-seconds that the record states, to compare them.
+
+    Args:
+        records: Collects assumptions about unclear attributes.
+        job: The job's attributes.
+        universe: The job's universe.
+    """
+    demand = {
+        "cpus": _amount(records, job, ("CpusProvisioned", "RequestCpus"), 1.0),
+        "mem": _amount(records, job, ("MemoryProvisioned", "RequestMemory"), 0.0),
+        "gpus": _amount(records, job, ("GPUsProvisioned", "RequestGPUs"), 0.0),
+    }
+    assigned = job.get("assignedgpus")
+    if isinstance(assigned, str) and assigned and not {"gpusprovisioned", "requestgpus"} & {*job}:
+        records.assume("GPUs are counted in AssignedGPUs")
+        demand["gpus"] = float(len(assigned.split(",")))
+    if universe != _PARALLEL:
+        return demand, _number(job, "cumulativeslottime")
+    hosts = _number(job, "maxhosts")
+    records.assume(
+        "is parallel, without MaxHosts: counts for one host"
+        if hosts is None
+        else "is parallel: holds the requested resources on each of MaxHosts hosts"
+    )
+    # The manual does not tell how CumulativeSlotTime counts several hosts.
+    return {name: amount * (hosts or 1.0) for name, amount in demand.items()}, None
 
 
 def _check_times(records: Records, job: Mapping[str, Any], submitted: float, ran: float) -> None:
@@ -133,6 +150,8 @@ def _check_times(records: Records, job: Mapping[str, Any], submitted: float, ran
     if started and started < submitted:
         records.assume("JobStartDate is before QDate: the task is submitted at QDate")
     ended = max(_number(job, name) or 0.0 for name in ("completiondate", "enteredcurrentstatus"))
+    if started and ended and started > ended:
+        records.assume("JobStartDate is after the end: the recorded wait is too long")
     if ended and ran > ended - submitted + 1:
         records.assume("RemoteWallClockTime is longer than the time from QDate to the end")
     if _number(job, "cumulativesuspensiontime"):
