@@ -440,3 +440,20 @@ def test_the_column_user_tells_the_separator(tmp_path: Path, header: str, row: s
     converted = csv.convert(written(tmp_path / "jobs.csv", header, row), resources=["cpus"])
     assert core_hours(converted) == 2.5
     assert len(converted.ignored) == 1
+
+
+def test_the_dates_of_a_csv_are_compared_with_its_run_times(tmp_path: Path) -> None:
+    converted = csv.convert(
+        written(
+            tmp_path / "jobs.csv",
+            "user,submitted,started,ended,runtime_s,cpus",
+            "ann,2026-03-02T08:00:00,2026-03-02T08:00:00,2026-03-02T09:00:00,3600,1",
+            "ann,2026-03-02T08:00:00,2026-03-02T08:00:00,2026-03-02T09:00:00,60,1",
+            "ann,2026-03-02T08:00:00,,,60,1",
+        )
+    )
+    [check] = converted.checks
+    assert (check.figure, check.rows, check.in_file) == ("ended - started", 2, 2.0)
+    assert list(check.differing) == [("ended - started", "jobs.csv", 3)]
+    assert not check.agrees
+    assert converted.ignored == ()

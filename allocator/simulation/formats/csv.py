@@ -17,6 +17,7 @@ from allocator.simulation.formats.conversion import (
     SkippedRows,
     TaskRows,
     Text,
+    TotalCheck,
     TraceBuilder,
     numbered,
 )
@@ -42,6 +43,9 @@ from allocator.simulation.trace import MICROSECONDS, TraceError
 _GIVEN = ("submitted_s", "runtime_s", "user", "job", "machines")
 _DAY = 86400 * MICROSECONDS
 _UNKNOWN_WAIT = -1
+_DATES = ("started", "ended")
+_TOLERANCE = 1e-3
+"""Relative difference up to which two run times agree, because dates are whole seconds."""
 _AUTHORS = ("submitted", "again", "finished", "user", "task", "cpus", "mem")
 _AUTHORS_RESOURCES = ("cpus", "mem")
 _USUAL_RESOURCES = frozenset({"cpus", "mem", "gpus", "disk"})
@@ -127,6 +131,8 @@ def convert(
     constraints = Constraints(classes)
     builder = TraceBuilder(resources)
     jobs = _names_of_jobs(first)
+    dates = _DatesCheck(path.name, names, zone)
+    ignored = tuple(name for name in ignored if name not in dates.columns)
     for batch in chain(() if first is None else (first,), batches):
         rows = RowFilter(left_out, path.name, batch.lines)
         rows.drop("begins with #, as a comment does", beginning(batch.columns[names[0]], "#"))
@@ -149,6 +155,7 @@ def convert(
             TaskRows(submitted, runtime, batch.columns["user"], job, demand, constraint, waits),
             rows.kept,
         )
+        dates.add(batch, rows.kept, runtime)
         assumed.add(
             "started is before submitted: the task is submitted as the row says",
             path.name,
@@ -170,10 +177,59 @@ def convert(
         left_out,
         assumed,
         ignored,
+        dates.results(),
         resource_columns=resources,
         warnings=warnings,
         recorded_waits=builder.recorded_waits,
     )
+
+
+class _DatesCheck:
+    """Compares `runtime_s` with the dates `started` and `ended`, if a file has all three.
+
+    Args:
+        file: Name of the file.
+        names: Names of the file's columns.
+        zone: Time zone of dates without one.
+    """
+
+    def __init__(self, file: str, names: tuple[str, ...], zone: tzinfo) -> None:
+        is_possible = {"runtime_s", *_DATES} <= {*names}
+        self.columns = _DATES if is_possible else ()
+        self._file = file
+        self._zone = zone
+        self._rows = 0
+        self._totals = np.zeros(2)
+        self._differing = SkippedRows()
+
+    def add(self, batch: Rows, kept: NDArray[np.bool_], runtime: NDArray[np.int64]) -> None:
+        """Compare the tasks of a batch.
+
+        Args:
+            batch: The batch.
+            kept: A mask of the rows that are tasks.
+            runtime: Run times in microseconds.
+        """
+        if not self.columns:
+            return
+        started, no_start = instants(batch.columns["started"], self._zone)
+        ended, no_end = instants(batch.columns["ended"], self._zone)
+        known = kept & ~no_start & ~no_end
+        dated, ran = (ended - started)[known], runtime[known] / MICROSECONDS
+        self._rows += len(dated)
+        self._totals += dated.sum(), ran.sum()
+        differ = np.abs(dated - ran) > np.maximum(1.0, _TOLERANCE * ran)
+        self._differing.add("ended - started", self._file, batch.lines[known][differ])
+
+    def results(self) -> tuple[TotalCheck, ...]:
+        """Return the comparison; nothing if there is nothing to compare."""
+        if not self._rows:
+            return ()
+        dated, ran = (self._totals / 3600).tolist()
+        check = TotalCheck(
+            "ended - started", "hours", self._rows, dated, ran, _TOLERANCE, self._differing
+        )
+        return (check,)
 
 
 def convert_authors(path: Path) -> Conversion:
