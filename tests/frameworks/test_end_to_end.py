@@ -172,7 +172,7 @@ def test_an_unmodified_third_party_scheduler_works(tmp_path: Path) -> None:
             [sys.executable, str(THIRD_PARTY), address],
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=PATIENCE,
             check=False,
         )
     assert ran.returncode == 0, ran.stderr
@@ -192,7 +192,7 @@ def test_a_framework_with_a_number_of_tasks_ends_when_they_have_finished(tmp_pat
                 *(sys.executable, "-m", "allocator.cli", "framework", "--name=A", "--role=a"),
                 *(f"--master={address}", "--tasks=20", "--run-time=5"),
             ],
-            timeout=60,
+            timeout=PATIENCE,
             check=False,
         )
         assert ran.returncode == 0
@@ -219,7 +219,7 @@ def test_a_killed_and_restarted_service_costs_no_task(tmp_path: Path) -> None:
         while sum(observer.glance().cpus.values()) > 6:
             time.sleep(0.05)  # tasks run on and end; nothing new is offered
         with service(tmp_path) as restarted:
-            assert running.wait(60) == 0, "all tasks have finished"
+            assert running.wait(PATIENCE) == 0, "all tasks have finished"
             restarted.wait_to_say("snapshot restored")
         metrics = observer.metrics()
     assert metrics["master/tasks_finished"] == 150
@@ -276,7 +276,7 @@ def test_ctrl_c_stops_everything_that_was_started(tmp_path: Path) -> None:
         assert running.poll() is None
         time.sleep(0.05)
     running.send_signal(signal.SIGINT)
-    _, output = running.communicate(timeout=30)
+    _, output = running.communicate(timeout=PATIENCE)
     assert running.returncode == 130
     assert "all processes have ended" in output
     mine = [p for p in Path("/proc").glob("[0-9]*/cmdline") if str(tmp_path) in _read(p)]

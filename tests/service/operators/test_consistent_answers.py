@@ -1,6 +1,7 @@
 """An answer names the number of messages it reflects, and the messages that came meanwhile."""
 
 import asyncio
+from itertools import count
 from types import SimpleNamespace
 from typing import Any
 
@@ -40,7 +41,14 @@ class Ticking(EngineLock):
 
 @pytest.fixture(name="master")
 def _master(monkeypatch: pytest.MonkeyPatch) -> MasterSide:
-    """A master with two users, whose rows are computed in two time slices."""
+    """A master with two users; each time slice of an answer has one step.
+
+    The clock counts its readings. A slice would otherwise have more steps after a long wait for the
+    lock.
+    """
+    readings = count()
+    clock = SimpleNamespace(perf_counter=lambda: 1e-6 * next(readings))
+    monkeypatch.setattr(cooperative, "time", clock)
     monkeypatch.setattr(cooperative, "SLICE", 1e-9)
     master = MasterSide("sdrf", {"half_life": 60.0})
     master.add_framework("f1", "a")

@@ -5,7 +5,7 @@ import re
 import shutil
 import socket
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, ExitStack, closing, contextmanager, suppress
 from pathlib import Path
@@ -163,13 +163,15 @@ def test_a_call_without_a_request_is_refused(tmp_path: Path) -> None:
 
 
 class Asked(AdminServicer):
-    """A servicer that answers once its event is set."""
+    """A servicer that counts requests, and answers once its event is set."""
 
     def __init__(self) -> None:
         self.go_on = asyncio.Event()
+        self.requests = 0
 
     @override
     async def Shares(self, request: object, context: object) -> admin.SharesReply:
+        self.requests += 1
         await self.go_on.wait()
         return admin.SharesReply()
 
@@ -178,8 +180,20 @@ class Asked(AdminServicer):
 def test_a_call_whose_request_does_not_arrive_times_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, shared: bool
 ) -> None:
-    monkeypatch.setattr(request_limits, "TURN" if shared else "READING_TIME", 0.05)
-    assert asyncio.run(crowded(tmp_path, shared=shared, silent=True)) == [
+    limit, brief, timeout = PATIENCE, [0.05, 0.05], asyncio.timeout
+
+    def briefly(seconds: float) -> asyncio.Timeout:
+        """Apply the limit briefly to the two silent calls; a slow machine may delay the third."""
+        return timeout(brief.pop() if seconds == limit and brief else seconds)
+
+    async def await_silent_calls() -> None:
+        while brief:  # noqa: ASYNC110 - gRPC signals nothing
+            await asyncio.sleep(0.01)
+
+    monkeypatch.setattr(asyncio, "timeout", briefly)
+    monkeypatch.setattr(request_limits, "READING_TIME", 2 * PATIENCE if shared else limit)
+    monkeypatch.setattr(request_limits, "TURN", limit)
+    assert asyncio.run(crowded(tmp_path, await_silent_calls, shared=shared)) == [
         *[grpc.StatusCode.DEADLINE_EXCEEDED] * 2,
         grpc.StatusCode.OK,
     ]
@@ -189,14 +203,23 @@ def test_calls_beyond_the_limit_are_refused_before_their_requests_are_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(request_limits, "MOST_CALLS", 2)
-    assert asyncio.run(crowded(tmp_path, shared=True, silent=False)) == [
+    assert asyncio.run(crowded(tmp_path, shared=True)) == [
         *[grpc.StatusCode.OK] * 2,
         grpc.StatusCode.RESOURCE_EXHAUSTED,
     ]
 
 
-async def crowded(folder: Path, *, shared: bool, silent: bool) -> list[grpc.StatusCode]:
-    """Return the status codes of three connections' calls; the first two send nothing, or wait."""
+async def crowded(
+    folder: Path, silent: Callable[[], Awaitable[None]] | None = None, *, shared: bool
+) -> list[grpc.StatusCode]:
+    """Return the status codes of three connections' calls; the first two wait, or send nothing.
+
+    Args:
+        folder: Folder of the socket.
+        silent: Coroutine function that waits until the service reads from two silent calls; None
+            if the first two calls send their requests.
+        shared: Whether masters use the port, too.
+    """
     serves: Any = Asked()  # type: ignore[abstract]
     address = f"unix://{folder}/s"
     path = "/longshare.v1.Admin/Shares"
@@ -208,16 +231,16 @@ async def crowded(folder: Path, *, shared: bool, silent: bool) -> list[grpc.Stat
             for _ in range(3)
         ]
         calls: list[Any] = [channel.stream_unary(path)() for channel in channels[:2]]
-        if not silent:
-            for call in calls:
-                await call.write(b"")
-                await call.done_writing()
-            await asyncio.sleep(0.2)  # until the service knows both calls
         ask: Any = channels[2].unary_unary(path)
-        codes = [ask(b"")]
-        if silent:
+        if silent is not None:
+            await asyncio.wait_for(silent(), PATIENCE)
             serves.go_on.set()
-            return [await call.code() for call in (*calls, *codes)]
-        last = await codes[0].code()
+            return [await call.code() for call in (*calls, ask(b""))]
+        for call in calls:
+            await call.write(b"")
+            await call.done_writing()
+        while serves.requests < 2:  # noqa: ASYNC110 - the servicer counts
+            await asyncio.sleep(0.01)
+        last = await ask(b"").code()
         serves.go_on.set()
         return [*[await call.code() for call in calls], last]
