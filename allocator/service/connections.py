@@ -14,7 +14,7 @@ import asyncio
 import threading
 import time
 from collections import defaultdict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from urllib.parse import unquote
@@ -52,8 +52,8 @@ MOST_REFUSED = 256
 """Excess of a connection's refused over its permitted calls at which a scan closes it. gRPC does
 not limit the number of calls that a peer sends one after another."""
 MOST_RECEIVED = 2**17
-"""Bytes received on a connection outside of permitted calls at which a scan closes it. A master's
-connection has no such limit, because its messages can be larger.
+"""Bytes received on a connection outside of permitted calls at which a scan closes it. A connection
+with a master's open stream has no such limit, because the master's messages can be larger.
 
 gRPC's limit of headers applies only once the peer has acknowledged gRPC's settings. Before, gRPC
 keeps headers of five bytes with 18 times their size until the connection ends. It then passes the
@@ -66,6 +66,9 @@ CALL_BYTES = 2**12
 ACKNOWLEDGED = 2**8
 """Bytes of replies for each byte with which a peer may acknowledge them. gRPC acknowledges 32 KiB
 with 26 bytes, to which TLS adds about 60."""
+MASTER_REST = 5.0
+"""Seconds after the end of a master's stream until the limits of bytes apply to its connection. The
+peer may have sent further messages before it learns of the end."""
 _SPARE = 2**14
 """Bytes that a connection with permitted calls may send later than its calls."""
 LARGE = 2**14
@@ -104,7 +107,7 @@ class _Connection:
     unexpected: int = 0
     """Bytes that the peer had sent outside of permitted calls at the latest scan."""
     slowed: bool = True
-    """Whether the kernel's receive buffer has a small fixed size."""
+    """Whether the kernel's receive buffer has a fixed size."""
 
     @property
     def received(self) -> int:
@@ -120,7 +123,10 @@ class _Calls:
     """Number of scans before the first call."""
     permitted: int = 0
     refused: int = 0
-    is_master: bool = False
+    streams: int = 0
+    """Number of open streams of a master."""
+    exempt_until: float = 0.0
+    """Monotonic time until which the peer may send any number of bytes."""
     sent: int = 0
     """Bytes that belong to permitted calls, up to `_SPARE` too many."""
     pending: int = 0
@@ -150,23 +156,39 @@ class Connections:
         self._noting = threading.Lock()
         """Lock on `_calls`, which the event loop changes while another thread scans."""
 
-    def note(self, peer: str, permitted: bool, master: bool) -> None:  # noqa: FBT001 - an observer
+    def note(self, peer: str, permitted: bool) -> None:  # noqa: FBT001 - an observer
         """Record a permitted or refused call, so that `scan` knows which connections to close.
 
         Args:
             peer: The peer's address and port in gRPC's notation, as in `ipv4:10.0.0.1:4000`.
             permitted: Whether the peer has the right that the call needs.
-            master: Whether the call is a master's stream.
         """
-        name = unquote(peer)
         with self._noting:
-            calls = self._calls.get(name)
-            if calls is None:
-                calls = self._calls[name] = _Calls(self._scans)
+            calls = self._calls_of(peer)
             calls.permitted += permitted
             calls.refused += not permitted
-            calls.is_master |= permitted and master
             calls.sent += CALL_BYTES * permitted
+
+    def note_stream(self, peer: str) -> Callable[[], None]:
+        """Record the begin of a master's stream, whose messages may have any size.
+
+        Args:
+            peer: The peer's address and port in gRPC's notation.
+
+        Returns:
+            A function that records the end of the stream. The function uses no object of gRPC,
+            which may have freed the call by then.
+        """
+        with self._noting:
+            calls = self._calls_of(peer)
+            calls.streams += 1
+
+        def end() -> None:
+            with self._noting:
+                calls.streams -= 1
+                calls.exempt_until = time.monotonic() + MASTER_REST
+
+        return end
 
     def note_request(self, peer: str, pending: int, sent: int = 0) -> None:
         """Record that the service waits for the request of a permitted call, or has read it.
@@ -181,6 +203,18 @@ class Connections:
             if calls is not None:
                 calls.pending += pending
                 calls.sent += sent
+
+    def _calls_of(self, peer: str) -> _Calls:
+        """Return the counted calls of a peer; a new peer has none.
+
+        Args:
+            peer: The peer's address and port in gRPC's notation.
+        """
+        name = unquote(peer)
+        calls = self._calls.get(name)
+        if calls is None:
+            calls = self._calls[name] = _Calls(self._scans)
+        return calls
 
     @asynccontextmanager
     async def scanning(self) -> AsyncIterator[None]:
@@ -277,7 +311,7 @@ class Connections:
                 unproved[host_of(connection.peer)].append(connection)
             elif not calls.permitted:
                 refused.append((calls.refused, connection.number, connection))
-            elif not calls.is_master:
+            elif not calls.streams:
                 asking[host_of(connection.peer)].append((connection.number, connection))
         self._hasty = grown >= LARGE
         useless += _beyond(ALL_RECEIVED, large)
@@ -290,8 +324,9 @@ class Connections:
     def _unexpected(self, connection: _Connection, calls: _Calls | None) -> int:
         """Return the number of bytes that a peer has sent outside of permitted calls.
 
-        The result is 0 for a master. Bytes that calls could have sent, but have not, are forgotten
-        from `_SPARE` on. Otherwise, many short calls would let a peer send many bytes.
+        The result is 0 for a master, and then counts bytes from `MASTER_REST` after its stream on.
+        Bytes that calls could have sent, but have not, are forgotten from `_SPARE` on. Otherwise,
+        many short calls would let a peer send many bytes.
 
         Args:
             connection: The peer's connection.
@@ -299,11 +334,11 @@ class Connections:
         """
         if calls is None or not calls.permitted:
             return connection.received
-        if calls.is_master:
-            self._speed_up(connection)
-            return 0
+        self._adapt_buffer(connection, grows=calls.streams > 0)
         with self._noting:
             unknown = connection.received - connection.traffic.acknowledged // ACKNOWLEDGED
+            if calls.streams or time.monotonic() < calls.exempt_until:
+                calls.sent = max(calls.sent, unknown)
             calls.sent = min(calls.sent, unknown + _SPARE)
             return max(unknown - calls.sent - calls.pending, 0)
 
@@ -354,12 +389,17 @@ class Connections:
             own_sockets.fix_receive_buffer(descriptor, fixed=True)
         return _Connection(cookie, self._found, descriptor, ends[1])
 
-    def _speed_up(self, connection: _Connection) -> None:
-        """Let the kernel adapt the receive buffer of a master's connection to its traffic."""
-        if connection.slowed:
-            connection.slowed = False
+    def _adapt_buffer(self, connection: _Connection, *, grows: bool) -> None:
+        """Let the kernel adapt the receive buffer to a master's traffic, or keep it as it is.
+
+        Args:
+            connection: The peer's connection.
+            grows: Whether the kernel adapts the buffer.
+        """
+        if connection.slowed == grows:
+            connection.slowed = not grows
             with suppress(OSError):  # closed meanwhile, or an older kernel
-                own_sockets.fix_receive_buffer(connection.descriptor, fixed=False)
+                own_sockets.fix_receive_buffer(connection.descriptor, fixed=not grows)
 
     def _close(self, connection: _Connection) -> None:
         """Shut down a connection, unless its file descriptor now belongs to another socket."""

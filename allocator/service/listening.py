@@ -115,6 +115,7 @@ async def listening(
 
     ports = connections.ports
     rights.observe = connections.note
+    rights.observe_stream = connections.note_stream
     rights.observe_request = connections.note_request
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(connections.scanning())

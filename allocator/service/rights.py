@@ -94,12 +94,17 @@ def _pattern(globs: Sequence[str]) -> re.Pattern[str]:
     return re.compile("|".join(map(translate, globs)) or r"(?!)")
 
 
-def _ignore(_peer: str, _permitted: bool, _master: bool) -> None:  # noqa: FBT001 - an observer
+def _ignore(_peer: str, _permitted: bool) -> None:  # noqa: FBT001 - an observer
     """Do nothing; initial value of `Rights.observe`, which is called for each checked call."""
 
 
 def _ignore_request(_peer: str, _pending: int, _sent: int = 0) -> None:
     """Do nothing; initial value of `Rights.observe_request`."""
+
+
+def _ignore_stream(_peer: str) -> Callable[[], None]:
+    """Do nothing at the begin and end of a stream; initial value of `Rights.observe_stream`."""
+    return lambda: None
 
 
 class Rights:
@@ -112,8 +117,13 @@ class Rights:
     def __init__(self, section: RightsSection | None) -> None:
         self.refused = Counter[Right]()
         """Number of refused calls and streams, by the missing right."""
-        self.observe: Callable[[str, bool, bool], None] = _ignore
+        self.observe: Callable[[str, bool], None] = _ignore
         """Called for each checked call with the peer, and whether the peer has the right."""
+        self.observe_stream: Callable[[str], Callable[[], None]] = _ignore_stream
+        """Called with the peer at the begin of a master's permitted stream.
+
+        The result is called at the end of the stream.
+        """
         self.observe_request: Callable[..., None] = _ignore_request
         """Called before and after the request of a permitted call is read.
 
@@ -200,7 +210,7 @@ class Rights:
         """
         peer = context.peer()
         refusal = self._refused_lately(peer, right) or self.refusal(context, right)
-        self.observe(peer, served and refusal is None, right == "masters")
+        self.observe(peer, served and refusal is None)
         if refusal is not None:
             if peer.startswith("ip"):  # all peers of a Unix socket have one name
                 self._lately[peer, right] = refusal
@@ -244,7 +254,7 @@ class UnknownMethods(grpc.GenericRpcHandler):
     ) -> AsyncIterator[None]:
         words = self._hint
         if right is None:
-            self._rights.observe(context.peer(), False, False)
+            self._rights.observe(context.peer(), False)
             words = "this port has no such method; check the port and the client's version"
         if right is None or self._rights.permit(context, right, served=False) is None:
             context.set_code(grpc.StatusCode.UNIMPLEMENTED)

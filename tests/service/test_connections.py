@@ -85,7 +85,8 @@ def test_the_oldest_silent_connections_of_a_host_are_closed_and_no_proved_one(
     peers.connect(data=b"hello")
     for _ in range(4):
         peers.connect()
-    peers.connections.note(master, True, True)
+    peers.connections.note(master, True)
+    peers.connections.note_stream(master)
     for _ in range(4):  # the proof lasts as long as the connection
         assert peers.scan() == [2, 3]
     assert peers.connections.closed == 2
@@ -97,9 +98,10 @@ def test_a_host_that_only_asks_keeps_a_limited_number_of_connections(
     monkeypatch.setattr(module, "HOST_ASKING", 2)
     master = peers.connect()
     readers = [peers.connect() for _ in range(4)]
-    peers.connections.note(master, True, True)
+    peers.connections.note(master, True)
+    peers.connections.note_stream(master)
     for reader in readers:
-        peers.connections.note(reader, True, False)
+        peers.connections.note(reader, True)
     assert peers.scan() == [1, 2]
 
 
@@ -122,8 +124,8 @@ def test_of_connections_with_refused_calls_only_those_with_the_fewest_stay(
     names = [peers.connect() for _ in range(5)]
     for number, name in enumerate(names):
         for _ in range(5 - number):
-            peers.connections.note(name, False, False)
-    peers.connections.note(names[0], True, False)
+            peers.connections.note(name, False)
+    peers.connections.note(names[0], True)
     assert peers.scan() == [1, 2]
 
 
@@ -135,7 +137,7 @@ def test_connections_with_too_many_more_refused_than_permitted_calls_are_closed(
     for outcomes in calls.values():
         name = peers.connect()
         for outcome in outcomes:
-            peers.connections.note(name, outcome == "p", False)
+            peers.connections.note(name, outcome == "p")
     assert [list(calls)[number] for number in peers.scan()] == ["many", "flooding reader"]
 
 
@@ -147,8 +149,9 @@ def test_connections_that_send_much_without_a_permitted_call_are_closed(
     peers.connect(data=b"x" * 999)
     peers.connect(data=b"x" * 1000)
     refused = peers.connect(data=b"x" * 1000)
-    peers.connections.note(master, True, True)
-    peers.connections.note(refused, False, False)
+    peers.connections.note(master, True)
+    peers.connections.note_stream(master)
+    peers.connections.note(refused, False)
     assert peers.scan() == [2, 3]
 
 
@@ -160,8 +163,8 @@ def test_connections_without_a_permitted_call_send_a_limited_number_of_bytes_tog
     large = [peers.connect(data=b"x" * 1000) for _ in range(6)]
     for _ in range(4):
         peers.connect(data=b"x" * 999)
-    peers.connections.note(large[0], True, False)
-    peers.connections.note(large[1], False, False)
+    peers.connections.note(large[0], True)
+    peers.connections.note(large[1], False)
     assert peers.scan() == [1, 2, 3]
 
 
@@ -172,7 +175,8 @@ def test_bytes_outside_of_permitted_calls_are_limited(
     monkeypatch.setattr(module, "MOST_RECEIVED", 1000)
     master, reader, second = (peers.connect(data=b"x" * (limit - 1)) for _ in range(3))
     for name in (master, reader, second):
-        peers.connections.note(name, True, name == master)
+        peers.connections.note(name, True)
+    peers.connections.note_stream(master)
     assert peers.scan() == []
     peers.connections.note_request(reader, 5000)
     peers.send(master, b"x" * 9000)
@@ -185,13 +189,54 @@ def test_bytes_outside_of_permitted_calls_are_limited(
     assert peers.connections.closed == 1
 
 
+def test_bytes_are_limited_again_some_seconds_after_the_end_of_a_masters_stream(
+    peers: Peers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 1000.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    limit = module.MOST_RECEIVED + module._SPARE
+    name = peers.connect()
+    peers.connections.note(name, True)
+    ends = [peers.connections.note_stream(name)]
+    peers.send(name, b"x" * limit)
+    assert peers.scan() == []
+    for end in ends:
+        end()
+        peers.send(name, b"x" * limit)  # sent before the peer learned of the end
+        assert peers.scan() == []
+        now += module.MASTER_REST
+        peers.send(name, b"x" * (module.MOST_RECEIVED - 1))
+        assert peers.scan() == []
+        if len(ends) == 1:  # the master connects again
+            peers.connections.note(name, True)
+            ends.append(peers.connections.note_stream(name))
+            peers.send(name, b"x" * limit)
+            assert peers.scan() == []
+    peers.send(name, b"x" * limit)
+    assert peers.scan() == [0]
+
+
+def test_a_stream_that_ends_late_leaves_the_next_stream_of_its_peers_port_unlimited(
+    peers: Peers,
+) -> None:
+    name = peers.connect()
+    peers.connections.note(name, True)
+    end = peers.connections.note_stream(name)
+    peers.connections._calls.clear()  # the connection was lost, and another one has its port
+    peers.connections.note(name, True)
+    peers.connections.note_stream(name)
+    end()
+    peers.send(name, b"x" * 2 * module.MOST_RECEIVED)
+    assert peers.scan() == []
+
+
 def test_short_calls_save_up_few_bytes_that_a_peer_may_send_later(
     peers: Peers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "MOST_RECEIVED", 1000)
     reader = peers.connect()
     for _ in range(100):
-        peers.connections.note(reader, True, False)
+        peers.connections.note(reader, True)
         assert peers.scan() == []
     peers.send(reader, b"x" * (module._SPARE + 1000))
     assert peers.scan() == [0]
@@ -204,7 +249,7 @@ def test_a_long_series_of_calls_with_large_requests_and_replies_closes_no_connec
     reader = peers.connect()
     for _ in range(50):
         peers.send(reader, b"x" * 600)  # headers
-        peers.connections.note(reader, True, False)
+        peers.connections.note(reader, True)
         peers.connections.note_request(reader, 20_000)
         peers.send(reader, b"x" * 3000)
         assert peers.scan() == []
@@ -303,7 +348,8 @@ def test_scans_follow_each_other_closely_while_unknown_peers_send_much(
 ) -> None:
     monkeypatch.setattr(time, "thread_time", lambda: 0.0)
     peer, master = peers.connect(), peers.connect()
-    peers.connections.note(master, True, True)
+    peers.connections.note(master, True)
+    peers.connections.note_stream(master)
     sends = {2: (peer, module.LARGE - 1), 3: (peer, module.LARGE), 5: (master, module.LARGE)}
 
     def send(number: int) -> None:
@@ -319,7 +365,7 @@ def test_scans_follow_each_other_closely_while_unknown_peers_send_much(
 
 def test_calls_of_peers_that_are_gone_are_forgotten(peers: Peers) -> None:
     for port in range(1000):
-        peers.connections.note(f"ipv4:127.0.0.1:{port}", bool(port % 2), False)
+        peers.connections.note(f"ipv4:127.0.0.1:{port}", bool(port % 2))
     for _ in range(3):
         peers.scan()
     assert not peers.connections._calls

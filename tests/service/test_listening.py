@@ -113,12 +113,12 @@ def frame(kind: int, flags: int, stream: int, content: bytes = b"") -> bytes:
     return b"".join([*header, content])
 
 
-def burst(calls: int) -> bytes:
+def burst(calls: int, path: bytes = b"/x.Y/z") -> bytes:
     """Return the bytes of a new connection that begins calls before the service has answered."""
     literal = b"".join(
         bytes([0, len(name)]) + name + bytes([len(value)]) + value
         for name, value in (
-            (b":path", b"/x.Y/z"),
+            (b":path", path),
             (b":authority", b"a"),
             (b"content-type", b"application/grpc"),
             (b"te", b"trailers"),
@@ -298,10 +298,14 @@ def test_only_a_masters_connection_has_a_receive_buffer_that_grows() -> None:
                 states.append(_receive_buffer(accepted))
                 await run_in_slices(scanned.scan())
                 states.append(_receive_buffer(accepted))
-                scanned.note(name, True, False)
+                scanned.note(name, True)
                 await run_in_slices(scanned.scan())
                 states.append(_receive_buffer(accepted))
-                scanned.note(name, True, True)
+                scanned.note(name, True)
+                end = scanned.note_stream(name)
+                await run_in_slices(scanned.scan())
+                states.append(_receive_buffer(accepted))
+                end()
                 await run_in_slices(scanned.scan())
                 states.append(_receive_buffer(accepted))
                 accepted.close()
@@ -313,7 +317,7 @@ def test_only_a_masters_connection_has_a_receive_buffer_that_grows() -> None:
         except OSError:
             pytest.skip("the kernel is older than Linux 5.14")
     size = listening.RECEIVE_BUFFER
-    assert asyncio.run(scenario()) == [(size, 0), (size, 2), (size, 2), (size, 0)]
+    assert asyncio.run(scenario()) == [(size, lock) for lock in (0, 2, 2, 0, 2)]
 
 
 def _accepted(port: int, peer: int) -> socket.socket | None:

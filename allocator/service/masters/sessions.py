@@ -120,7 +120,10 @@ class Sessions:
         """Serve one master's stream until it ends, and yield the answers."""
         if self._rights.permit(context, "masters") is not None:
             return
+        # gRPC may free the call before this generator ends; asking the context then would crash.
+        peer = context.peer()
         session = Session(self._engine, self._statistics, self, certificate(context))
+        end_observation = self._rights.observe_stream(peer)
         # A lost peer shows as a cancelled read or as an abandoned write.
         closed = "the master's side lost its connection"
         try:
@@ -134,7 +137,7 @@ class Sessions:
             closed = ""
             _log.warning(
                 "stream refused",
-                peer=context.peer(),
+                peer=peer,
                 certificate=session.certificate,
                 reason=str(error),
             )
@@ -147,6 +150,7 @@ class Sessions:
             _log.exception("session failed", master=session.hello.master)
             raise
         finally:
+            end_observation()
             self._remove(session)
             if closed:
                 _log.info("session closed", master=session.hello.master, reason=closed)
