@@ -2,14 +2,18 @@
 
 import itertools
 import math
+from collections import Counter, OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 from unittest import mock
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from typing_extensions import override
 
+from allocator import build
 from allocator.cluster.frameworks.framework import Client
 from allocator.cluster.input.limits import Limits
 from allocator.cluster.offers import offer_filters
@@ -18,7 +22,7 @@ from allocator.cluster.resources import Resources, parse_total
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
 from tests.cluster.master_side import MasterSide, framework_info, resources
-from tests.counted import counted_steps, things
+from tests.counted import counted, counted_steps, things
 from tests.examples import examples
 
 CLIENTS = [Client(role, framework) for role in "ab" for framework in ("f1", "f2", "f3")]
@@ -149,6 +153,79 @@ def compare_shares(history: list[tuple[object, ...]]) -> None:
             refused = filters.refuses(client, agent, offer)
             expected = plain.refuses(client, agent, offer)
             assert refused == expected or (expected and not safe[PRINCIPALS[client]])
+
+
+def one_by_one() -> OfferFilters:
+    """Return offer filters that choose each entry to drop among all entries."""
+    if build() == "compiled":
+        pytest.skip("a compiled class has no interpreted subclass")
+
+    class OneByOne(OfferFilters):
+        @override
+        def _drop_beyond_limits(self, agent: str) -> None:
+            while self._weights.get(agent, 0) > max(MOST_ENTRIES // 2, 1):
+                self._drop_oldest_of_most(list(self._by_agent[agent].values()))
+            while self._weight > MOST_ENTRIES:
+                largest = max(self._owned_weights, key=self._owned_weights.__getitem__)
+                self._drop_oldest_of_most(list(self._owned[largest]))
+
+        def _drop_oldest_of_most(self, entries: list[Any]) -> None:
+            weights = Counter[str]()
+            for entry in entries:
+                weights[entry.principal] += entry.weight
+            [(principal, _)] = weights.most_common(1)
+            self._drop_for_owner(next(e for e in entries if e.principal == principal))
+
+    return OneByOne(0, MOST_ENTRIES)
+
+
+@examples(300)
+@given(st.lists(st.tuples(clients, agents, st.integers(1, 9), st.sampled_from("pqr")), max_size=60))
+def test_the_dropped_filters_are_those_of_the_principal_with_the_most_entries_at_each_moment(
+    history: list[tuple[Client, str, int, str]],
+) -> None:
+    """Frameworks change their principals, as Mesos 1.8 allows."""
+    declined = {size: parse_total(resources(f"cpus:{size}")) for size in range(1, 10)}
+    with mock.patch.multiple(offer_filters, _OF_AN_AGENT=2):
+        filters, plain = OfferFilters(0, MOST_ENTRIES), one_by_one()
+        for client, agent, size, principal in history:
+            for each in (filters, plain):
+                each.add(client, agent, declined[size], 10, principal=principal)
+            assert state_of(filters) == state_of(plain)
+
+
+def state_of(filters: OfferFilters) -> list[object]:
+    """Return the entries of each principal, oldest first, with the clients that declined them."""
+    return [
+        (principal, entry.agent, entry.resources.key, entry.until)
+        for principal, entries in filters._owned.items()
+        for entry in entries
+    ]
+
+
+@pytest.mark.parametrize("number_of_agents", [1, 30])
+@pytest.mark.parametrize("moved", [False, True])
+def test_a_filter_at_the_limit_takes_few_steps_for_each_entry_that_changes_its_principal(
+    number_of_agents: int, *, moved: bool
+) -> None:
+    """A client of another principal has declined the same resources, or the framework has moved."""
+
+    def steps(entries: int) -> int:
+        most = entries if number_of_agents > 1 else 25 * entries
+        filters = OfferFilters(0, most)
+        for number in range(entries):
+            refused = parse_total(resources(f"cpus:{number + 1}"))
+            agent = f"s{number % number_of_agents}"
+            filters.add(CLIENTS[0], agent, refused, 10, principal="p")
+            if not moved:
+                filters.add(CLIENTS[1], agent, refused, 10, principal="q")
+        refused, owned = parse_total(resources("cpus:0.5")), filters._owned["p"]
+        assert isinstance(owned, OrderedDict), "a dictionary would search for its first key"
+        count = counted(lambda: filters.add(CLIENTS[0], "s0", refused, 10, principal="q"))
+        assert len(owned) < 0.6 * entries, "about half of the entries have changed their principal"
+        return count
+
+    assert steps(1200) < 5 * steps(300)
 
 
 def test_a_tenant_with_ever_different_amounts_keeps_the_limit_of_filters() -> None:

@@ -7,10 +7,10 @@ number: its end for one client. See Mesos semantics, §3.7.
 
 import heapq
 import math
-from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections import Counter, OrderedDict
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
-from itertools import count, islice
+from itertools import count
 
 from google.protobuf.message import DecodeError
 
@@ -137,8 +137,9 @@ class OfferFilters:
         """Sum of the weights of all entries."""
         self._weights: dict[str, int] = {}
         """agent → sum of the weights of its entries"""
-        self._owned: dict[str, dict[_Declined, None]] = {}
-        """principal → its entries, oldest first"""
+        self._owned: dict[str, OrderedDict[_Declined, None]] = {}
+        """principal → its entries, oldest first. An ordinary dictionary would search for its first
+        key among all keys that were deleted."""
         self._owned_weights: dict[str, int] = {}
         """principal → sum of the weights of its entries"""
         self._principals: dict[int, str] = {}
@@ -256,7 +257,7 @@ class OfferFilters:
     def _count_for(self, entry: _Declined, principal: str) -> None:
         """Count an entry for a principal, as its newest."""
         entry.principal = principal
-        self._owned.setdefault(principal, {})[entry] = None
+        self._owned.setdefault(principal, OrderedDict())[entry] = None
         self._owned_weights[principal] = self._owned_weights.get(principal, 0) + entry.weight
 
     def _count_for_nobody(self, entry: _Declined) -> None:
@@ -273,35 +274,63 @@ class OfferFilters:
         Args:
             agent: The ID of an agent that has got a new filter.
         """
-        while self._weights.get(agent, 0) > max(self._most_entries // _OF_AN_AGENT, 1):
-            self._drop_first(self._by_agent[agent].values())
+        most = max(self._most_entries // _OF_AN_AGENT, 1)
+        if self._weights.get(agent, 0) > most:
+            self._drop_from_agent(agent, most)
         while self._weight > self._most_entries:
             largest = max(self._owned_weights, key=self._owned_weights.__getitem__)
-            self._drop_first(islice(self._owned[largest], 1))
+            self._drop_for_owner(next(iter(self._owned[largest])))
 
-    def _drop_first(self, entries: Iterable[_Declined]) -> None:
-        """Drop the oldest filters of the principal with the most of some entries.
+    def _drop_from_agent(self, agent: str, most: int) -> None:
+        """Drop filters of the principals with the most entries on an agent, the oldest first.
+
+        Each entry is read once, however many entries change their principal.
+
+        Args:
+            agent: The ID of the agent.
+            most: Maximum weight of the agent's entries afterwards.
+        """
+        weights: dict[str, int] = {}
+        owned: dict[str, list[tuple[int, _Declined]]] = {}  # heaps
+        for entry in self._by_agent[agent].values():
+            owned.setdefault(entry.principal, []).append((entry.number, entry))
+            weights[entry.principal] = weights.get(entry.principal, 0) + entry.weight
+        while self._weights.get(agent, 0) > most:
+            principal, oldest = "", None
+            for name, entries in owned.items():
+                first = (-weights[name], entries[0][0])
+                if oldest is None or first < oldest:
+                    principal, oldest = name, first
+            _, entry = heapq.heappop(owned[principal])
+            weights[principal] -= entry.weight
+            if not owned[principal]:
+                del owned[principal]
+            self._drop_for_owner(entry)
+            if entry.until:
+                heapq.heappush(owned.setdefault(entry.principal, []), (entry.number, entry))
+                weights[entry.principal] = weights.get(entry.principal, 0) + entry.weight
+
+    def _drop_for_owner(self, entry: _Declined) -> None:
+        """Drop the filters of one entry that clients of the entry's principal have.
 
         Filters of other principals' clients in the same entry stay. The entry then counts for one
         of these principals.
 
+        A framework of Mesos 1.8 can subscribe again with another principal. Its entries count for
+        the former principal until this method finds them; they then count for the new principal,
+        and no filter is dropped. Since Mesos 1.9, masters refuse such a subscription.
+
         Args:
-            entries: The entries, oldest first.
+            entry: An entry with filters.
         """
-        weights = Counter[str]()
-        first: dict[str, _Declined] = {}
-        for entry in entries:
-            weights[entry.principal] += entry.weight
-            first.setdefault(entry.principal, entry)
-        [(principal, _)] = weights.most_common(1)
-        dropped = first[principal]
-        for slot in [slot for slot in dropped.until if self._principals[slot] == principal]:
-            self._remove(dropped, slot)
-        if not dropped.until:
-            self._forget(dropped)
+        principals = self._principals
+        for slot in [slot for slot in entry.until if principals[slot] == entry.principal]:
+            self._remove(entry, slot)
+        if not entry.until:
+            self._forget(entry)
             return
-        self._count_for_nobody(dropped)
-        self._count_for(dropped, self._principals[next(iter(dropped.until))])
+        self._count_for_nobody(entry)
+        self._count_for(entry, principals[next(iter(entry.until))])
 
     def _add_to_index(self, entry: _Declined, slot: int) -> None:
         """Add a new filter to the index of an agent with many entries.
