@@ -220,6 +220,10 @@ def user_of(key: UserKey, role: str, framework: Framework, limits: Limits) -> st
     to a framework without a readable name, if users are framework names. If users are roles, the
     same applies to resources held for a role that is invalid or exceeds the limits.
 
+    A framework's ID may equal a principal or a framework name, so both are then one user. No other
+    name would prevent this: a master that lets frameworks subscribe without a principal also lets
+    them subscribe with any principal.
+
     Args:
         key: The identity that makes a user, from the setting `users.key`.
         role: One of the framework's roles, or a role that resources are allocated to.
