@@ -86,7 +86,7 @@ def local_mesos(
     master uses. Start the two programs in any order.
 
     Connect a scheduler to the printed address, or read /state, /slaves and /metrics/snapshot there.
-    Operators can set quotas (/quota); other calls of operators are absent. The metrics lack
+    Operators can set quotas (/quota) and end frameworks (/teardown), no more. The metrics lack
     allocator/mesos/..., and the module's event_queue_dispatches, queue_bytes, overflows_total and
     round_trip_ms. The command stops on SIGTERM and Ctrl-C.
 

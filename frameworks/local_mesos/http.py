@@ -9,6 +9,7 @@ import math
 import uuid
 from collections.abc import Awaitable, Callable
 from typing import Any
+from urllib.parse import parse_qsl
 
 from aiohttp import web
 
@@ -117,6 +118,7 @@ def application(master: Master, link: AllocatorLink) -> web.Application:
             app.router.add_get(prefix + path, _json(answer))
         for path in ("/quota", "/quota/{role}"):
             app.router.add_route("*", prefix + path, _quotas(master))
+        app.router.add_post(f"{prefix}/teardown", _tearing_down(master))
     app.router.add_post("/longshare/expect", _expecting(master))
     return app
 
@@ -226,8 +228,8 @@ async def _explain_absence(
     except web.HTTPNotFound as error:
         raise web.HTTPNotFound(
             text=f"404: 'longshare local-mesos' has no {request.path}: it knows schedulers "
-            "(/api/v1/scheduler), and of operators only /quota. Make other calls on a real Mesos "
-            "master.\n"
+            "(/api/v1/scheduler), and of operators only /quota and /teardown. Make other calls "
+            "on a real Mesos master.\n"
         ) from error
 
 
@@ -249,6 +251,24 @@ def _quotas(master: Master) -> Callable[[web.Request], Any]:
             else:
                 raise web.HTTPMethodNotAllowed(request.method, ["DELETE", "GET", "POST"])
         except (wire.Malformed, Refused) as error:
+            raise web.HTTPBadRequest(text=f"{error}\n") from error
+        return web.Response()
+
+    return handler
+
+
+def _tearing_down(master: Master) -> Callable[[web.Request], Any]:
+    """Return the handler of `/teardown`, whose POST removes the framework in `frameworkId`."""
+
+    async def handler(request: web.Request) -> web.Response:
+        framework_id = dict(parse_qsl(await request.text())).get("frameworkId")
+        if framework_id is None:
+            raise web.HTTPBadRequest(
+                text="Missing 'frameworkId' query parameter in the request body\n"
+            )
+        try:
+            master.tear_down(framework_id)
+        except Refused as error:
             raise web.HTTPBadRequest(text=f"{error}\n") from error
         return web.Response()
 

@@ -358,6 +358,17 @@ class Master:
             raise Refused(f"Role {role!r} has no quota set")
         self._books.remove_quota(role)
 
+    def tear_down(self, framework_id: str) -> None:
+        """Remove a framework with its tasks, as `POST /teardown` does.
+
+        Raises:
+            Refused: No framework has the ID.
+        """
+        framework = self.frameworks.get(framework_id)
+        if framework is None:
+            raise Refused("No framework found with specified ID")
+        self._subscribing.remove(framework)
+
     # The allocator
 
     def decide(self, decisions: contract.Decisions) -> None:

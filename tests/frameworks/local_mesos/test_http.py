@@ -258,7 +258,7 @@ def test_an_operator_s_call_is_refused_with_the_name_of_the_program_that_lacks_i
 ) -> None:
     async def scenario() -> None:
         async with system(tmp_path) as (_, embedded):
-            for path in ("/api/v1", "/weights", "/master/teardown"):
+            for path in ("/api/v1", "/weights", "/master/machine/down"):
                 url = f"http://{embedded.address}{path}"
                 async with aiohttp.request("POST", url, json={}) as response:
                     assert response.status == 404
@@ -303,6 +303,25 @@ def test_a_quota_reaches_the_allocator_and_each_snapshot_until_its_removal(tmp_p
                 return [kind for kind in kinds if kind and "quota" in kind]
 
             await until(lambda: calls() == ["set_quota", "remove_quota"])
+
+    asyncio.run(scenario())
+
+
+def test_an_operator_removes_a_framework_and_its_tasks(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with system(tmp_path) as (allocator, embedded), aiohttp.ClientSession() as http:
+            url = f"http://{embedded.address}/teardown"
+            scheduler = HttpScheduler(http, embedded.address)
+            await scheduler.subscribe()
+            framework_id = scheduler.framework_id
+            for body in ("", "framework=x", "frameworkId=none"):
+                assert (await http.post(url, data=body)).status == 400
+            assert (await http.get(f"{url}?frameworkId={framework_id}")).status == 405
+            assert allocator.book.frameworks
+            assert (await http.post(url, data=f"frameworkId={framework_id}")).status == 200
+            await scheduler.ended.wait()
+            await until(lambda: not allocator.book.frameworks)
+            assert (await http.post(url, data=f"frameworkId={framework_id}")).status == 400
 
     asyncio.run(scenario())
 
