@@ -476,14 +476,27 @@ def _interval(low: float | None, high: float | None, without: str = "") -> str:
     return without if low is None or high is None else f"\n[{100 * low:.1f}, {100 * high:.1f}]"
 
 
-def _show_periods(
-    by_period: "Mapping[str, PeriodComparison]", settings: "Mapping[str, Setting]"
-) -> None:
-    """Print the reduction of the mean wait in each period.
+def _show_periods(result: _Results, settings: "Mapping[str, Setting]") -> None:
+    """Print the reduction of the mean wait in each period, of all users and of named groups.
+
+    Args:
+        result: The results, which have periods.
+        settings: Settings by policy.
+    """
+    _show_periods_of(result.by_period)
+    _warn_of_short_periods(result.by_period, settings)
+    for name, compared in result.groups.items():
+        periods = {policy: group.periods for policy, group in compared.items()}
+        if name not in {_ALL, _LIGHT} and next(iter(compared.values())).users:
+            _show_periods_of({policy: each for policy, each in periods.items() if each}, name)
+
+
+def _show_periods_of(by_period: "Mapping[str, PeriodComparison]", group: str = "") -> None:
+    """Print a table with the reduction of a group's mean wait in each period.
 
     Args:
         by_period: Comparisons with the first policy, by policy.
-        settings: Settings by policy.
+        group: Name of the group; empty: all users.
     """
     from rich.table import Table
 
@@ -493,10 +506,13 @@ def _show_periods(
 
     baseline, *alternatives = by_period.values()
     first, second = baseline.ends[:2]
-    console().print(
-        f"\nThe column less by, of tasks submitted in {len(baseline.waits)} periods of "
+    heading = (
+        f"The column less by, of tasks submitted in {len(baseline.waits)} periods of "
         f"{duration(second - first)} each, from the first submission on:"
     )
+    if group:
+        heading = f"The same for the users {printable(group)}:"
+    console().print(f"\n{heading}", highlight=False)
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     names = list(map(printable, by_period))
     for heading in ("from", f"mean wait,\n{names[0]}", *names[1:]):
@@ -513,7 +529,6 @@ def _show_periods(
             ),
         )
     console().print(table)
-    _warn_of_short_periods(by_period, settings)
 
 
 def _warn_of_short_periods(
@@ -574,7 +589,11 @@ def _show_certainty(by_rule: Mapping[str, _Results]) -> None:
     )
     lines = [legend]
     if result.by_period:
-        lines.append("Report the first less by; if the second has another sign, say undecided.")
+        lines.append(
+            "The first less by compares users' mean waits over the whole trace. The second adds up "
+            "the means of the periods, in which a user counts once for each period with tasks. "
+            "Report the first; if the second has another sign, say undecided."
+        )
     verdicts = {
         results.verdict(row.policy, name)
         for results in by_rule.values()
@@ -701,5 +720,5 @@ def _show(
     )
     console().print(table)
     if result.by_period:
-        _show_periods(result.by_period, settings)
+        _show_periods(result, settings)
     _show_certainty(by_rule)

@@ -284,6 +284,9 @@ def test_periods_of_a_trace_are_compared_with_an_interval_over_periods(tmp_path:
     assert team["verdict"] == "less", "other users do not matter to a named group"
     shown = " ".join(longshare(*command).stdout.split())
     assert "of tasks submitted in 6 periods of" in shown
+    of_team = shown.partition("The same for the users team: ")[2].partition(" How sure")[0]
+    assert len(re.findall(r" \+\d+\.\d%", of_team)) == 6
+    assert "in which a user counts once for each period with tasks" in shown
     assert "add --periods N" not in shown
     assert "a period is shorter" not in shown
     assert 0.0 < sdrf["periods_light_low"] <= sdrf["periods_light"] <= sdrf["periods_light_high"]
