@@ -105,8 +105,9 @@ def version() -> str:
     released = _RELEASED.fullmatch(heading)
     if released is None or released[1] != ours:
         raise Missing(
-            f'CHANGELOG.md begins with "{heading}": it wants to be "{ours} (DATE)", as'
-            " pyproject.toml has that version"
+            f'CHANGELOG.md begins with "{heading}": for the release of version {ours} in '
+            f'pyproject.toml, change this heading to "{ours} (YYYY-MM-DD)", and give CITATION.cff '
+            "the same date"
         )
     tags = run("git", "tag", "--points-at", "HEAD").split()
     if tags and f"v{ours}" not in tags:

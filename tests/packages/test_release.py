@@ -2,6 +2,8 @@
 
 import json
 import re
+import runpy
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -76,3 +78,18 @@ def test_the_changelog_begins_with_this_version() -> None:
     assert newest
     unreleased, released = rf"Unreleased \({version}\)", rf"{version} \(\d{{4}}-\d\d-\d\d\)"
     assert re.fullmatch(f"{unreleased}|{released}", newest[1])
+
+
+def test_the_release_check_names_the_heading_that_an_unreleased_changelog_needs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check = runpy.run_path(str(ROOT / "deploy" / "release" / "check.py"))
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    version = check["project"]()["version"]
+    monkeypatch.setitem(check["version"].__globals__, "ROOT", tmp_path)
+    for heading in (f"Unreleased ({version})", "0.1.0 (2020-01-01)"):
+        (tmp_path / "CHANGELOG.md").write_text(f"# Changelog\n\n## {heading}\n\n* One.\n")
+        with pytest.raises(check["Missing"]) as missing:
+            check["version"]()
+        assert f'begins with "{heading}"' in str(missing.value)
+        assert f'change this heading to "{version} (YYYY-MM-DD)"' in str(missing.value)
