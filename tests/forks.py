@@ -2,7 +2,8 @@
 
 Imports of half a second would otherwise dominate the duration of command-line tests. A fork runs
 `allocator.cli`, or another module, like `python -m`, with its own arguments, environment, folder,
-streams and signals. The fork is a child of the process that requested it.
+streams and signals. The fork is a child of the process that requested it, and is killed when that
+process ends: pytest ends without a warning after a timeout.
 
 tests/cli/test_lazy_imports.py, tests/frameworks and the first pages of the documentation test that
 the command also starts without a fork.
@@ -22,6 +23,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Mapping
 from pathlib import Path
@@ -31,6 +33,8 @@ PATIENCE = 300.0
 """Longest duration of a command in seconds; a compiler may run."""
 _SET_CHILD_SUBREAPER = 36
 """Option of prctl(2): this process becomes the parent of orphaned descendants."""
+_SET_PARENT_DEATH_SIGNAL = 1
+"""Option of prctl(2): this process gets a signal when its parent ends."""
 _WARM = (
     *("allocator.cli.serve", "allocator.service.server", "allocator.cli.shares"),
     *("allocator.cli.top", "allocator.cli.usage", "allocator.cli.simulate"),
@@ -39,6 +43,7 @@ _WARM = (
     *("matplotlib.backends.backend_agg", "frameworks.cli", "scipy.optimize"),
 )
 _ROOT = Path(__file__).parents[1]
+_LIBC = ctypes.CDLL(None)
 _asking = threading.Lock()
 
 
@@ -79,7 +84,7 @@ def longshare(
 @functools.cache
 def _origin() -> socket.socket:
     """Start the forking process, which ends with this process."""
-    ctypes.CDLL(None).prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    _LIBC.prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     ours, its = socket.socketpair()
     with its:
         origin = subprocess.Popen(
@@ -113,6 +118,7 @@ def _exactly(channel: socket.socket, size: int) -> bytes:
 
 def _fork_as_asked(channel: socket.socket) -> bool:
     """Fork at each request; return True in a fork, and False after the last request."""
+    requester = os.getppid()
     while True:
         size, streams, *_ = socket.recv_fds(channel, 8, 3)
         if not size:
@@ -121,11 +127,13 @@ def _fork_as_asked(channel: socket.socket) -> bool:
         read, write = os.pipe()
         between = os.fork()
         if between == 0:
+            between = os.getpid()
             child = os.fork()
             if child == 0:
                 os.close(read)
                 os.close(write)
                 channel.close()
+                _end_with(requester, between)
                 _become(wanted, streams)
                 return True
             os.write(write, child.to_bytes(8))
@@ -134,6 +142,20 @@ def _fork_as_asked(channel: socket.socket) -> bool:
         channel.sendall(os.read(read, 8))
         for end in (read, write, *streams):
             os.close(end)
+
+
+def _end_with(requester: int, between: int) -> None:
+    """Let the kernel kill this process when the requesting process ends.
+
+    Args:
+        requester: The requesting process.
+        between: This process's first parent, which ends at once; the requester then is the parent.
+    """
+    while os.getppid() == between:
+        time.sleep(0.0005)
+    _LIBC.prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != requester:
+        os._exit(1)
 
 
 def _become(wanted: dict[str, Any], streams: list[int]) -> None:
