@@ -16,6 +16,9 @@ from allocator.fairness.quantities import Quantities
 if TYPE_CHECKING:
     from allocator.cluster.agents.agent import Agent
 
+_BOUNDLESS = 1 << 62
+"""An amount in thousandths that no guarantee exceeds."""
+
 
 @dataclass(frozen=True, slots=True)
 class Quota:
@@ -122,6 +125,13 @@ class Quotas:
         """Return the headroom for an allocation cycle that begins now."""
         return Headroom(self._quotas, self.consumed(), available=self._sums.available())
 
+    def limits(self) -> "Headroom":
+        """Return the headroom if each agent were empty, so that only the roles' limits bind."""
+        quotas = self._quotas.values()
+        names = {name for quota in quotas for name in quota.guarantees}
+        boundless = Quantities(dict.fromkeys(names, _BOUNDLESS))
+        return Headroom(self._quotas, self.consumed(), available=boundless)
+
     def consumed(self) -> dict[str, Quantities]:
         """Return the quantities that count against each quota, by role.
 
@@ -195,6 +205,71 @@ class Headroom:
         if self._required and plain:
             plain = plain.limited_to(self.spare())
         return plain
+
+    def fair_share(self, role: str, usable: Resources) -> Resources:
+        """Return the part of usable resources that quotas permit for a role in the second stage.
+
+        The role's limits must not be exceeded. Resources that the unmet guarantees of other roles
+        need must remain.
+
+        Args:
+            role: The role that would be allocated the resources.
+            usable: Resources of an agent that a client of the role can use.
+        """
+        if self.admits(role, usable.plain.scalars):
+            return usable
+        special = usable.where(lambda kind: not (kind.plain and kind.scalar))
+        if not self.separate_limits:
+            return special
+        return special + self.within(role, usable.plain.where(lambda kind: kind.scalar))
+
+    def guarantee_share(self, role: str, usable: Resources) -> tuple[Resources, Resources]:
+        """Return the part that counts towards a role's unmet guarantee, and the whole share.
+
+        This share belongs to the first stage (Mesos semantics, §3.3). The whole share also contains
+        resources without a guarantee, which go into the same offer.
+
+        Args:
+            role: A role with a quota.
+            usable: Resources of an agent that a client of the role can use.
+        """
+        plain = usable.plain
+        counted = plain.limited_to(self.missing(role))
+        if self.separate_limits:
+            if not counted:
+                return NOTHING, NOTHING
+            scalars = plain.where(lambda kind: kind.scalar)
+            special = usable.where(
+                lambda kind: kind.reservation == role or not kind.scalar or kind.revocable
+            )
+            within_limits = self.within(role, scalars - counted, besides=counted)
+            return counted, special + counted + within_limits
+        reserved = usable.where(lambda kind: kind.reservation == role and not kind.revocable)
+        if not reserved and not counted:
+            return NOTHING, NOTHING
+        guaranteed = self.quotas[role].guarantees
+        unguaranteed = plain.where(lambda kind: kind.name not in guaranteed)
+        extra = unguaranteed.limited_to(self.spare()) + plain.where(lambda kind: not kind.scalar)
+        return counted, reserved + counted + extra
+
+    def most_tasks(self, role: str, task: Quantities, most: int) -> int:
+        """Return how many equal tasks of a role all quotas permit together, at most `most`.
+
+        Args:
+            role: The role to allocate to; the limits of its top-level role apply.
+            task: The unreserved scalars of one task.
+            most: The largest number to return.
+        """
+        if self._scarce:
+            return 0
+        top = top_level(role)
+        for name, amount in task.items():
+            remaining = self.remaining_limit(top, name)
+            if remaining is not None and amount:
+                most = min(most, max(remaining, 0) // amount)
+            if name in self._required and amount:
+                most = min(most, self._slack(name) // amount)
+        return most
 
     def most(self, role: str, plain: Quantities) -> Quantities:
         """Return an upper bound of the unreserved scalars that quotas permit for a role.

@@ -222,20 +222,55 @@ class _ClientNeeds:
         assert self.task is not None
         return _max_tasks(plain, self.task)
 
-    def of(self, resources: Resources) -> Resources:
+    def of(self, resources: Resources, headroom: Headroom | None = None) -> Resources:
         """Return the offer that the client would get from these resources if it were alone.
 
         The offer is empty if the resources do not suffice.
+
+        Args:
+            resources: The resources of an agent.
+            headroom: The quotas that bound the offer; None: no quotas.
         """
-        usable = self.framework.usable_part(resources, self.client.role)
-        offer = usable
+        role = self.client.role
+        offer = usable = self.framework.usable_part(resources, role)
+        if headroom is not None and role in headroom.quotas:
+            share = self.guarantee(resources, headroom)
+            if share or not headroom.separate_limits:
+                return share
         if self.task is not None:
             offer = NOTHING if usable.ordinary else usable.where(lambda kind: not kind.plain)
             number = self._number(usable.plain)
+            if number and headroom is not None:
+                one = usable.plain.take_demand(self.task) or NOTHING
+                number = headroom.most_tasks(role, one.scalars, number)
             tasks = usable.plain.take_demand(self.task.times(number)) if number else None
             offer = offer if tasks is None else offer + tasks
-        enough = not self.minimum or any(offer.quantities.contains(m) for m in self.minimum)
-        return offer if offer and enough else NOTHING
+        elif headroom is not None:
+            offer = headroom.fair_share(role, usable)
+        return offer if self.reached_by(offer) else NOTHING
+
+    def guarantee(self, resources: Resources, headroom: Headroom) -> Resources:
+        """Return the offer that the client would get for the unmet guarantee of its role.
+
+        Its task may need more than this offer, because the first stage of a cycle ignores demands.
+        The offer is empty if the guarantee is met, or the role has none.
+
+        Args:
+            resources: The resources of an agent.
+            headroom: The quotas of all roles.
+        """
+        role = self.client.role
+        if role not in headroom.quotas:
+            return NOTHING
+        usable = self.framework.usable_part(resources, role)
+        _, share = headroom.guarantee_share(role, usable)
+        return share if self.reached_by(share) else NOTHING
+
+    def reached_by(self, offer: Resources) -> bool:
+        """Return whether an offer is not empty and reaches the client's minimum offer."""
+        return bool(offer) and (
+            not self.minimum or any(offer.quantities.contains(m) for m in self.minimum)
+        )
 
 
 class Survey:
@@ -250,6 +285,8 @@ class Survey:
         self._groups: dict[object, _EquivalentAgents] = {}
         quotas = cluster.ledger.quotas
         self._headroom: Headroom | None = quotas.headroom() if quotas else None
+        self._limits: Headroom | None = quotas.limits() if quotas else None
+        """The headroom if each agent were empty, so that only the roles' limits bind."""
         self._smallest: list[Quantities] | None = None
         """Distinct task demands of clients that want offers; None until first needed."""
 
@@ -341,21 +378,30 @@ class Survey:
         )
 
     def _reached_limits(self, needs: _ClientNeeds) -> dict[str, tuple[int, int]]:
-        """Return the limits of a client's role with too little left for the client's next task.
+        """Return the limits of a client's role that leave too little for the client's next task.
+
+        The limits must be the reason why the client gets nothing. If each limit leaves something,
+        but less than the client's minimum offer, all limits of the role are returned.
 
         Returns:
             resource → consumed quantity and limit of the top-level role, in thousandths.
         """
         top, quotas = top_level(needs.client.role), self._cluster.ledger.quotas
         quota = dict(quotas.items()).get(top)
-        if quota is None:
+        if quota is None or not any(
+            self._reason(needs, group)[0] == "quota" and not needs.of(group.free, self._limits)
+            for group in self._groups.values()
+            if self._allowed(needs.client, group.ids)
+        ):
             return {}
         consumed, task = quotas.consumed()[top], needs.task
-        return {
-            name: (consumed[name], limit)
-            for name, limit in quota.shown_limits.items()
-            if consumed[name] + (1 if task is None else task[name]) > limit
+        shown = {name: (consumed[name], limit) for name, limit in quota.shown_limits.items()}
+        reached = {
+            name: (amount, limit)
+            for name, (amount, limit) in shown.items()
+            if amount + (1 if task is None else task[name]) > limit
         }
+        return reached or shown
 
     def _declined_later(
         self,
@@ -443,7 +489,7 @@ class Survey:
     ) -> Cooperative[tuple[int, int]]:
         """Return how many tasks fit on all agents now, and how many if all agents were empty.
 
-        Generator for cooperative steps.
+        Quotas bound the number of tasks now. Generator for cooperative steps.
 
         Args:
             clients: The clients that may run the tasks. If there are none, the tasks may use only
@@ -481,6 +527,10 @@ class Survey:
             fitting_now += sum(free_now.values())
             fitting_if_empty += sum(if_empty.values())
             yield
+        if self._headroom is not None and all_needs:
+            roles = {needs.client.role for needs in all_needs}
+            permitted = [self._headroom.most_tasks(role, task, fitting_now) for role in roles]
+            fitting_now = min(fitting_now, sum(permitted))
         return fitting_now, fitting_if_empty
 
     def can_be_served(self, client: Client, *, declining: bool = False) -> Cooperative[bool]:
@@ -507,7 +557,7 @@ class Survey:
         for group in self._groups.values():
             allowed = self._allowed(client, group.ids)
             reason, offer = self._reason(needs, group) if allowed else ("constraint", NOTHING)
-            if reason in _TEMPORARY and not self._is_at_limit(needs, group.total):
+            if allowed and self._may_serve(needs, group, reason):
                 if not refuses:
                     return True
                 if offer and not needs.used_up(group.total, offer):
@@ -519,25 +569,23 @@ class Survey:
             yield
         return False
 
-    def _is_at_limit(self, needs: _ClientNeeds, total: Resources) -> bool:
-        """Return whether the limits of the role's quota forbid the client's task on an empty agent.
+    def _may_serve(self, needs: _ClientNeeds, group: _EquivalentAgents, reason: Reason) -> bool:
+        """Return whether a group of agents could serve a client, perhaps after tasks end.
+
+        The limits of the client's role must permit an offer. Guarantees of other roles may be met
+        later.
 
         Args:
             needs: The client's task demand and minimum offer.
-            total: The agent's total resources.
+            group: Agents that the client's constraints admit.
+            reason: Why the client is not offered these agents now.
         """
-        role, headroom = needs.client.role, self._headroom
-        if headroom is None or any(not (kind.plain and kind.scalar) for kind in total):
-            return False
-        if role in headroom.quotas and not headroom.separate_limits:
-            return not any(total.scalars[name] for name in headroom.missing(role))
-        limits = {name: headroom.remaining_limit(top_level(role), name) for name in total.scalars}
-        if needs.task is None:
-            return all(quantity is not None and quantity <= 0 for quantity in limits.values())
-        return any(
-            (limit := limits.get(name)) is not None and amount > limit
-            for name, amount in needs.task.items()
-        )
+        if self._limits is None:
+            return reason in _TEMPORARY
+        if reason in _TEMPORARY:
+            return bool(needs.of(group.total, self._limits))
+        small = reason in {"too_large", "no_such_resource"} and group.state is None
+        return small and bool(needs.guarantee(group.total, self._limits))
 
     def others_are_smaller(self, task: Quantities) -> bool:
         """Return whether another client that wants offers is known to have a smaller task.
@@ -625,17 +673,20 @@ class Survey:
         lacking = needs.framework.missing_capability(group.agent, needs.client.role, self._rules)
         if lacking is not None:
             return lacking, NOTHING
+        guarantee = NOTHING
+        if group.state is None and self._headroom is not None:
+            guarantee = needs.guarantee(group.free, self._headroom)
+        held = group.held_for not in {None, needs.client}
+        if guarantee and not held:
+            return "turn", guarantee
         if not needs.fits(group.total):
             return self._shortage(needs, group.total), NOTHING
-        if group.state is not None:
-            return group.state, NOTHING
-        if not needs.fits(group.free):
-            return "nothing_free", NOTHING
-        if group.held_for not in {None, needs.client}:
+        if group.state is not None or not needs.fits(group.free):
+            return group.state or "nothing_free", NOTHING
+        if held:
             return "held", NOTHING
-        offer = needs.of(group.free)
-        forbidden = self._headroom is not None and self._is_forbidden(self._headroom, needs, offer)
-        return ("quota" if forbidden else "turn"), offer
+        permitted = needs.of(group.free, self._headroom)
+        return ("turn", permitted) if permitted else ("quota", needs.of(group.free))
 
     @property
     def _rules(self) -> OfferRules:
@@ -653,29 +704,6 @@ class Survey:
             return "reserved"
         lacks = (needs.framework.lacking_for(kind) for kind in usable)
         return next((lack for lack in lacks if lack is not None), "too_large")
-
-    @staticmethod
-    def _is_forbidden(headroom: Headroom, needs: _ClientNeeds, offer: Resources) -> bool:
-        """Return whether quotas forbid an offer: the role's limits, or guarantees of other roles.
-
-        Args:
-            headroom: The allocations that the quotas still permit.
-            needs: The client's task demand and minimum offer.
-            offer: The resources that would be offered.
-        """
-        role, quotas = needs.client.role, headroom.quotas
-        if any(not (kind.plain and kind.scalar) for kind in offer):
-            return False  # quotas do not apply to these resources
-        if role in quotas:
-            if any(offer.scalars[name] for name in headroom.missing(role)):
-                return False
-            if not headroom.separate_limits:
-                return True  # in Mesos 1.8, the guarantee is the limit
-        if needs.task is not None:
-            return not headroom.admits(role, needs.task)
-        if headroom.admits(role, offer.scalars):
-            return False
-        return not headroom.separate_limits or not headroom.within(role, offer)
 
 
 def _max_tasks(available: Resources, task: Quantities) -> int:

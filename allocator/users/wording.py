@@ -128,7 +128,7 @@ class Wording(ABC):
         """
 
     def kept_back(self, user: str) -> str:
-        """Return a sentence about free resources that are kept from a user before the order; or "".
+        """Return sentences about free resources that are kept from a user before the order; or "".
 
         Args:
             user: A user of any level.

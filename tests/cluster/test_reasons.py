@@ -596,3 +596,28 @@ def test_a_user_at_the_limit_of_its_role_is_passed_over() -> None:
     assert passed_over(master.engine) == {"a"}, "its role holds 2 of 3"
     master.send(contract.UpdateQuota(role="a", limits=contract.Quantities(amounts={"cpus": 4.0})))
     assert passed_over(master.engine) == frozenset()
+
+
+@pytest.mark.parametrize("demand", [{}, {"demand": "cpus:2;mem:64"}])
+def test_a_role_at_its_limit_is_passed_over_on_agents_with_ports(demand: dict[str, str]) -> None:
+    """Ports have no limit, and almost every agent has ports."""
+    master = cluster(**demand)
+    limits = contract.Quantities(amounts={"cpus": 2.0, "mem": 64.0})
+    master.send(contract.UpdateQuota(role="a", limits=limits))
+    master.add_agent("s1", "cpus:8;mem:1024;ports:[31000-32000]")
+    explanation = why(master.engine)
+    assert explanation.reason == "quota"
+    assert explanation.reached_limits == {"cpus": (2000, 2000), "mem": (64000, 64000)}
+    assert passed_over(master.engine) == {"a"}
+
+
+def test_a_client_whose_task_fits_nowhere_is_served_if_its_role_has_an_unmet_guarantee() -> None:
+    """The first stage of a cycle allocates guarantees without regard to demands."""
+    master = cluster(demand="cpus:32")
+    master.add_agent("s1", "cpus:4;mem:512")
+    assert passed_over(master.engine) == {"a"}
+    guarantee = contract.Quantities(amounts={"cpus": 2.0})
+    master.send(contract.UpdateQuota(role="a", guarantees=guarantee))
+    assert passed_over(master.engine) == frozenset()
+    assert why(master.engine).reason == "turn"
+    assert [offer.role for offer in master.tick()] == ["a"]

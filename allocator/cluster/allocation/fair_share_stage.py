@@ -451,7 +451,9 @@ class FairShareStage:
                 return True
         state.exhausted |= self._index.bit[client]
         if usable is not None and demand is None:
-            share = self._within_quota(client.role, usable)
+            share = usable
+            if self._quotas:
+                share = builder.headroom.fair_share(client.role, usable)
             if share and builder.wanted(agent, client, share):
                 builder.allocate(agent, client, share)
                 if self._quotas:
@@ -459,24 +461,6 @@ class FairShareStage:
                 state.capacity = _divisible(agent)
                 return True
         return False
-
-    def _within_quota(self, role: str, usable: Resources) -> Resources:
-        """Return the part of usable resources that quotas permit for a role.
-
-        The role's limits must not be exceeded. Resources that the unmet guarantees of other roles
-        need must remain.
-
-        Args:
-            role: The role that would be allocated the resources.
-            usable: Resources of the agent that a client of the role can use.
-        """
-        headroom = self._builder.headroom
-        if not self._quotas or headroom.admits(role, usable.plain.scalars):
-            return usable
-        special = usable.where(lambda kind: not (kind.plain and kind.scalar))
-        if not headroom.separate_limits:
-            return special
-        return special + headroom.within(role, usable.plain.where(lambda kind: kind.scalar))
 
     def _next(
         self, state: _AgentAllocation, client: Client, usable: Resources, demand: Quantities

@@ -5,7 +5,6 @@ from allocator.cluster.allocation.client_index import ClientIndex, ClientMask
 from allocator.cluster.allocation.client_order import ClientOrder
 from allocator.cluster.allocation.offer_builder import OfferBuilder
 from allocator.cluster.frameworks.framework import Client
-from allocator.cluster.resources import NOTHING, Resources
 from allocator.cooperative import Cooperative
 
 _CLIENTS_A_STEP = 50
@@ -56,39 +55,9 @@ class QuotaStage:
         usable = self._builder.usable(agent, client)
         if usable is None:
             return False
-        counted, share = self._share(client.role, usable)
+        counted, share = self._builder.headroom.guarantee_share(client.role, usable)
         if not share or not self._builder.wanted(agent, client, share):
             return False
         self._builder.headroom.allocate_guarantee(client.role, counted.scalars, share.plain.scalars)
         self._builder.allocate(agent, client, share)
         return True
-
-    def _share(self, role: str, usable: Resources) -> tuple[Resources, Resources]:
-        """Return the part that counts towards a role's unmet guarantee, and the whole share.
-
-        The whole share also contains resources without a guarantee, which go into the same offer.
-
-        Args:
-            role: The client's role.
-            usable: Resources of the agent that the client can use.
-        """
-        headroom, plain = self._builder.headroom, usable.plain
-        counted = plain.limited_to(headroom.missing(role))
-        if headroom.separate_limits:
-            if not counted:
-                return NOTHING, NOTHING
-            scalars = plain.where(lambda kind: kind.scalar)
-            special = usable.where(
-                lambda kind: kind.reservation == role or not kind.scalar or kind.revocable
-            )
-            within_limits = headroom.within(role, scalars - counted, besides=counted)
-            return counted, special + counted + within_limits
-        reserved = usable.where(lambda kind: kind.reservation == role and not kind.revocable)
-        if not reserved and not counted:
-            return NOTHING, NOTHING
-        guaranteed = headroom.quotas[role].guarantees
-        unguaranteed = plain.where(lambda kind: kind.name not in guaranteed)
-        extra = unguaranteed.limited_to(headroom.spare()) + plain.where(
-            lambda kind: not kind.scalar
-        )
-        return counted, reserved + counted + extra

@@ -253,22 +253,34 @@ class MesosWording(Wording):
     @override
     def kept_back(self, user: str) -> str:
         own = top_level(user) if self._view.settings.user_key == "role" else ""
+        quotas = self._view.quotas()
         unmet = {
             role: missing
-            for role, (quota, consumed) in self._view.quotas().items()
+            for role, (quota, consumed) in quotas.items()
             if role != own and _amounts(missing := quota.unmet(consumed))
         }
-        if not unmet:
-            return ""
-        named = [
-            f"{called(role)} ({_amounts(missing)})"
-            for role, missing in heapq.nsmallest(_MOST_ROLES, unmet.items())
-        ]
-        more = f" and {len(unmet) - len(named)} more" if len(unmet) > len(named) else ""
-        return (
-            "Before the order of users, free resources are kept for the unmet guarantees of "
-            f"{', '.join(named)}{more}."
+        sentences = list[str]()
+        if unmet:
+            named = [
+                f"{called(role)} ({_amounts(missing)})"
+                for role, missing in heapq.nsmallest(_MOST_ROLES, unmet.items())
+            ]
+            more = f" and {len(unmet) - len(named)} more" if len(unmet) > len(named) else ""
+            sentences.append(
+                "Before the order of users, free resources are kept for the unmet guarantees of "
+                f"{', '.join(named)}{more}."
+            )
+        limited = own in quotas and (
+            not quotas[own][0].capped or user.removesuffix("/.") == own  # before Mesos 1.9
         )
+        if limited and (limits := quotas[own][0].shown_limits):
+            consumed = quotas[own][1]
+            amounts = ", ".join(
+                f"{readable(name)} {max(limit - consumed[name], 0) / 1000:g}"
+                for name, limit in sorted(limits.items())
+            )
+            sentences.append(f"The limits of {_role(own)} permit no more than {amounts} now.")
+        return " ".join(sentences)
 
     @override
     def about_gaps(self) -> str:

@@ -258,6 +258,16 @@ def test_resources_kept_for_guarantees_are_told_with_the_turn() -> None:
     assert state.master.send(contract.ActivateAgent(agent_id="slot"), contract.Tick()) == []
 
 
+def test_a_forecast_counts_no_more_tasks_than_the_limits_of_the_role_permit() -> None:
+    master = MasterSide()
+    master.send(framework("a/b"), contract.SuppressOffers(framework_id="f-a/b"))
+    master.send(quota("a", limit="cpus:3"))
+    master.add_agent("s1", "cpus:8;mem:1024;ports:[31000-32000]")
+    reply = Played(master, set()).forecast("a/b", 5)
+    assert (reply.wait.room, reply.wait.most) == (3, 8)
+    assert "The limits of role a permit no more than cpus 3 now." in reply.words
+
+
 def test_one_thread_computes_all_forecasts_and_ends_a_computation_without_a_caller() -> None:
     forecasts = Forecasts(crowded().engine, EngineLock())
     steps, threads = list[int](), set[int]()
