@@ -123,6 +123,26 @@ def below_after(standing: Standing[User], tau: float | None, level: float) -> fl
     return seconds
 
 
+def above_after(standing: Standing[User], tau: float | None, level: float) -> float | None:
+    """Return the seconds until the first of a user's commitments rises above a level.
+
+    None: no commitment does. The result is 0 if a commitment is above the level now.
+
+    Args:
+        standing: The user's present standing.
+        tau: Time constant of the decay in seconds. None: commitments do not change.
+        level: A commitment, as a fraction of the capacity.
+    """
+    rises = list[float]()
+    for name in standing.measured:
+        commitment, limit = standing.commitments.get(name, 0.0), standing.overuse.get(name, 0.0)
+        if commitment > level:
+            return 0.0
+        if tau is not None and limit > level:
+            rises.append(tau * math.log((limit - commitment) / (limit - level)))
+    return min(rises, default=None)
+
+
 def turn(
     pool: Pool[User], user: User, demand: Quantities, tasks: int, until: float
 ) -> Cooperative[ForecastTurn]:

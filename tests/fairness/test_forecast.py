@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from allocator.fairness import policies
-from allocator.fairness.forecast import NOTICEABLE, Passing, below_after
+from allocator.fairness.forecast import NOTICEABLE, Passing, above_after, below_after
 from allocator.fairness.pool import Pool
 from allocator.fairness.quantities import Quantities
 from tests.fairness.forecasts import forecast_cost, forecast_passings, forecast_turn
@@ -382,6 +382,34 @@ def test_a_commitment_is_below_a_level_after_the_forecast_number_of_half_lives(
     pool.allocate("a", Quantities.parse(held))
     expected = None if half_lives is None else pytest.approx(half_lives * HALF_LIFE)
     assert below_after(pool.standing("a"), pool.policy.tau, level) == expected
+
+
+@pytest.mark.parametrize(
+    ("held", "level", "half_lives"),
+    [
+        ("cpus:100", 0.3, math.log2(0.4 / 0.2)),  # an overuse of 0.5, from a commitment of 0.1
+        ("cpus:100;mem:90", 0.35, math.log2(0.4 / 0.15)),  # the first of two resources
+        ("cpus:70", 0.2, None),  # approaches the level only asymptotically
+        ("cpus:40", 0.2, None),
+        ("cpus:100", 0.05, 0.0),
+    ],
+)
+def test_a_commitment_rises_above_a_level_after_the_forecast_number_of_half_lives(
+    held: str, level: float, half_lives: float | None
+) -> None:
+    pool: Pool[str] = Pool(policies.create("sdrf", {"half_life": HALF_LIFE}), capacity=CAPACITY)
+    pool.add("a", commitment={"cpus": 0.1})
+    pool.add("b")
+    pool.allocate("a", Quantities.parse(held))
+    after = above_after(pool.standing("a"), pool.policy.tau, level)
+    if half_lives is None:
+        assert after is None
+        return
+    assert after == pytest.approx(half_lives * HALF_LIFE)
+    pool.advance(after - 1.0)
+    assert half_lives == 0.0 or pool.standing("a").commitment < level
+    pool.advance(after + 1.0)
+    assert pool.standing("a").commitment > level
 
 
 def test_commitments_of_a_former_policy_decay_below_a_level_too() -> None:

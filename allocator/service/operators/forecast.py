@@ -15,7 +15,15 @@ import grpc
 
 from allocator.contract import admin_pb2 as admin
 from allocator.fairness.bounds import LARGEST_WEIGHT, LEAST_WEIGHT
-from allocator.fairness.forecast import Cost, Passing, below_after, cost, passings, turn_below
+from allocator.fairness.forecast import (
+    Cost,
+    Passing,
+    above_after,
+    below_after,
+    cost,
+    passings,
+    turn_below,
+)
 from allocator.fairness.pool import Pool
 from allocator.fairness.quantities import Quantities
 from allocator.formatting import called, counted, duration, passing_clause
@@ -316,6 +324,10 @@ class _Question:
                 words.append(f"In {duration(reply.below_after)} its commitment falls to {level}.")
             elif reply.HasField("below_after"):
                 words.append(f"Its commitment is not above {level} now.")
+                standing = self._pool.standing(self._user)
+                rise = above_after(standing, self._pool.policy.tau, request.below)
+                if rise is not None:
+                    words.append(f"In {duration(rise)} its commitment rises above {level}.")
             else:
                 words.append(
                     f"While its allocation does not change, its commitment stays above {level}."
@@ -396,6 +408,11 @@ class _Question:
             f"No other user's allocation, weight or demand changes. {nothing_moves}",
             f"Turns follow the order of users. {self._vocabulary.delays} may delay a turn.",
         ]
+        if not math.isinf(pool.counts_for):
+            assumptions.append(
+                "Entitlements stay as they are now. They change with the mean use of users, by "
+                "which users count (users.counts_for)."
+            )
         if self._demand is not None:
             assumptions.append(
                 "The service does not know when resources become free. The forecast tells which "

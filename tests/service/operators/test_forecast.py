@@ -4,10 +4,11 @@ import asyncio
 import random
 import threading
 from collections.abc import Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
+from allocator.cluster.engine import Engine
 from allocator.contract import admin_pb2 as admin
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
@@ -266,6 +267,30 @@ def test_a_forecast_counts_no_more_tasks_than_the_limits_of_the_role_permit() ->
     reply = Played(master, set()).forecast("a/b", 5)
     assert (reply.wait.room, reply.wait.most) == (3, 8)
     assert "The limits of role a permit no more than cpus 3 now." in reply.words
+
+
+def test_a_forecast_names_the_time_at_which_a_commitment_rises_above_a_level() -> None:
+    master = MasterSide("sdrf", {"half_life": 600.0}, users=(DeclaredUser("b"),))
+    master.send(framework("a"))
+    master.add_agent("s1", "cpus:8;mem:64")
+    request = admin.ForecastRequest(user="a", below=0.25)
+    reply = asyncio.run(Forecasts(master.engine, EngineLock()).answer(request))
+    assert reply.below_after == 0.0
+    assert "Its commitment is not above 25.0% now." in reply.words
+    assert "In 10.0 min its commitment rises above 25.0%." in reply.words
+
+
+@pytest.mark.parametrize("counts_for", [4.0, None])
+def test_a_forecast_names_the_assumption_of_constant_entitlements(counts_for: float | None) -> None:
+    """A user that has just begun counts more and more, so entitlements of other users fall."""
+    master = MasterSide("sdrf", {"half_life": 600.0})
+    master.engine = Engine(replace(master.settings, counts_for=counts_for))
+    master.restore(contract.Snapshot(time_ns=master.now_ns))
+    master.send(framework("a"))
+    master.add_agent("s1", "cpus:8;mem:64")
+    reply = Played(master, set()).forecast("a", 1)
+    named = any("Entitlements stay as they are now." in words for words in reply.assumptions)
+    assert named == (counts_for is not None)
 
 
 def test_one_thread_computes_all_forecasts_and_ends_a_computation_without_a_caller() -> None:
