@@ -290,6 +290,21 @@ def test_an_explanation_names_the_holders_of_the_scarcest_resource_that_a_task_l
     assert f"## {section.replace('-', ' ')}\n" in (DOCS / page).read_text().lower()
 
 
+def test_an_explanation_names_ports_that_a_task_lacks(ops: Operator) -> None:
+    """Ports are no scalar, so no user's holdings contain them."""
+    info = mesos.FrameworkInfo.FromString(framework_info("fweb", "web"))
+    info.labels.labels.add(key="longshare.demand", value="cpus:1;ports:2")
+    held = resources("cpus:1;ports:[31000-31001]", "web")
+    ops.stream.resynchronise(
+        agents=[agent_call("s1", "cpus:16;mem:64;ports:[31000-31002]", {"fweb": held})],
+        frameworks=[
+            contract.AddFramework(framework_id="fweb", info=info.SerializeToString(), active=True)
+        ],
+    )
+    words = " ".join(ops.explain("web").words)
+    assert "For its next task, agents have too little free: ports." in words
+
+
 def test_an_explanation_says_that_only_a_change_of_the_labels_can_bring_gpus(ops: Operator) -> None:
     gpu = (mesos.FrameworkInfo.Capability.GPU_RESOURCES,)
     info = mesos.FrameworkInfo.FromString(framework_info("fnet", "net", capabilities=gpu))
