@@ -228,8 +228,7 @@ def _show(result: "Advice", rule: str) -> None:
     heading = "Best" if result.decided else "Shortest mean wait"
     out.print(
         f"{heading}: {half_life} (δ of the SDRF paper: 1 − {1 - best.delta:.2g} per second): "
-        f"users wait {abs(best.reduction):.1%} {'less' if result.helps else 'longer'} than under "
-        "DRF.",
+        f"users wait {change_phrase(best.reduction)} under DRF.",
         highlight=False,
     )
     out.print(
@@ -313,6 +312,14 @@ def _advise_for_light_users(result: "Advice") -> None:
             "these users.",
             highlight=False,
         )
+
+
+def change_phrase(reduction: float) -> str:
+    """Return a phrase such as "4.2% less than", for a relative reduction of the mean wait."""
+    percent = f"{abs(reduction):.1%}"
+    if percent == "0.0%":
+        return "as long as"
+    return f"{percent} {'less' if reduction > 0.0 else 'longer'} than"
 
 
 def _choice(result: "Advice") -> str:

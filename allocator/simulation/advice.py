@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from allocator.simulation.outcome import NEVER, Outcome
 from allocator.simulation.setting import Setting
+from allocator.simulation.statistics import lighter_half
 from allocator.simulation.studies.comparisons import reduction_interval
 from allocator.simulation.summary import UserSummary, users_of
 from allocator.simulation.trace import MICROSECONDS, Trace
@@ -186,7 +187,7 @@ def advise(  # noqa: PLR0913 - options of the search
         )
     ordered = sorted(trials.values(), key=lambda trial: trial.half_life_s)
     advice = _advice(wait, ordered, outcome.never_started)
-    bursts = time_between_bursts(outcome, np.flatnonzero(_light(before)))
+    bursts = time_between_bursts(outcome, np.flatnonzero(lighter_half(before.usage)))
     return replace(advice, between_bursts_s=bursts)
 
 
@@ -245,7 +246,7 @@ def _with_memory(drf: Setting, half_life: float) -> Setting:
 
 
 def _trial(half_life: float, before: UserSummary, after: UserSummary) -> Trial:
-    light = _light(before)
+    light = lighter_half(before.usage)
     wait = _mean(after.mean_wait_s)
     low, high = _interval(before.mean_wait_s, after.mean_wait_s)
     light_low, light_high = _interval(before.mean_wait_s[light], after.mean_wait_s[light])
@@ -263,13 +264,6 @@ def _trial(half_life: float, before: UserSummary, after: UserSummary) -> Trial:
         light_low=light_low,
         light_high=light_high,
     )
-
-
-def _light(users: UserSummary) -> NDArray[np.bool_]:
-    """Return a mask of the half of the users with the lowest usage."""
-    light = np.zeros(len(users.usage), np.bool_)
-    light[np.argsort(users.usage, kind="stable")[: len(light) // 2]] = True
-    return light
 
 
 def _interval(

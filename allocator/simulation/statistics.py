@@ -7,6 +7,8 @@ from numpy.typing import NDArray
 
 from allocator.simulation.trace import MICROSECONDS, UNCONSTRAINED, Trace
 
+_ROUNDING = 1e-9
+"""Relative difference below which two users use the same."""
 _QUANTILES = {"p10": 0.1, "p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
 
 
@@ -149,3 +151,20 @@ def _at_once(trace: Trace) -> dict[str, float]:
         if weighted := float(work @ demand):
             counts[name] = use * float(work.sum()) / weighted
     return counts
+
+
+def lighter_half(usage: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Return a mask of the half of the users with the lowest usage.
+
+    With an odd number of users, the median user is left out. Users of equal usage are in the same
+    half, so that no name decides. If all users are equal, no user is in the lighter half.
+
+    Args:
+        usage: Dominant use of each user.
+    """
+    half = len(usage) // 2
+    if not half:
+        return np.zeros(len(usage), dtype=np.bool_)
+    highest = np.partition(usage, half - 1)[half - 1]
+    light: NDArray[np.bool_] = usage <= highest * (1.0 + _ROUNDING)
+    return light & (not light.all())

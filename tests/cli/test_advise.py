@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from allocator import provenance
+from allocator.cli.advise import change_phrase
 from allocator.fairness.policies.duration import seconds
 from allocator.simulation import store
 from tests.forks import longshare
@@ -127,3 +128,13 @@ def test_a_trace_without_machines_needs_a_capacity(trace: str) -> None:
     completed = longshare("advise", trace)
     assert completed.returncode == 2
     assert "give --capacity cpus=N,mem=N, or --load L" in completed.stderr
+
+
+@pytest.mark.parametrize(
+    ("reduction", "phrase"),
+    [(0.042, "4.2% less than"), (-0.077, "7.7% longer than"), (-1e-6, "as long as")],
+)
+def test_a_reduction_that_rounds_to_zero_is_called_neither_less_nor_longer(
+    reduction: float, phrase: str
+) -> None:
+    assert change_phrase(reduction) == phrase

@@ -629,3 +629,23 @@ def test_a_report_has_no_barriers_that_a_checker_finds(tmp_path: Path, width: in
         browser.open(page.as_uri())
         assert browser.run("return document.documentElement.scrollWidth") == width
         assert browser.violations(checker) == []
+
+
+@pytest.mark.parametrize(
+    ("usage", "light"),
+    [
+        ([0.1, 0.4, 0.2, 0.3], [True, False, True, False]),
+        ([0.5, 0.2, 0.3], [False, True, False]),
+        ([0.25, 0.25, 0.25, 0.25], [False] * 4),
+        ([0.1, 0.1, 0.7, 0.1 + 1e-12], [True, True, False, True]),
+        ([0.0, 0.0], [False, False]),
+        ([1.0], [False]),
+        ([], []),
+    ],
+)
+def test_users_of_equal_usage_are_in_the_same_half(usage: list[float], light: list[bool]) -> None:
+    numbers = np.array(usage)
+    users = measures.UserMeasures(
+        tuple(map(str, range(len(usage)))), numbers.astype(np.int64), numbers, numbers, numbers
+    )
+    assert users.lighter_half().tolist() == light

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from allocator.simulation.outcome import NEVER, Outcome
+from allocator.simulation.statistics import lighter_half
 from allocator.simulation.summary import completion_s, users_of
 from allocator.simulation.trace import UNCONSTRAINED
 
@@ -54,13 +55,8 @@ class UserMeasures:
         )
 
     def lighter_half(self) -> NDArray[np.bool_]:
-        """Return a mask of the half of the users with the lowest usage.
-
-        With an odd number of users, the median user is left out.
-        """
-        light = np.zeros(len(self.usage), dtype=bool)
-        light[np.argsort(self.usage, kind="stable")[: len(light) // 2]] = True
-        return light
+        """Return a mask of the half of the users with the lowest usage (`lighter_half`)."""
+        return lighter_half(self.usage)
 
 
 @dataclass(frozen=True)
