@@ -6,7 +6,7 @@ import subprocess
 import pytest
 
 from allocator.cluster.input.limits import Limits
-from allocator.cluster.resources import shortened
+from allocator.cluster.resources import decoded, shortened
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
 from allocator.service.config import LimitsSection, ListenSection
@@ -20,6 +20,8 @@ BYTES, PARTS = 2**21, 2**16
 """Limits of a snapshot in these tests: smaller than a master's, so that the tests are fast."""
 UNKNOWN = b"\xfa\x07\xb8\x17" + b"u" * 3_000
 """A serialised field with the number 127, which no message of Mesos has."""
+VARINT, FIXED64, DELIMITED, FIXED32 = 0, 1, 2, 5
+"""Encodings of a value in a serialised message, by their numbers in protobuf."""
 
 
 @pytest.fixture(name="programs")
@@ -250,6 +252,69 @@ def some_resource(choose: random.Random) -> bytes:
     if choose.random() < 0.5:
         set_disk(choose, message, length)
     return with_unknown_fields(choose, message)
+
+
+def mistaken(number: int, encoding: int, value: bytes) -> bytes:
+    """Return a serialised field whose value has another encoding than Mesos's field of its number.
+
+    Protobuf keeps it as an unknown field. The value has 8 bytes, 4 bytes, or the bytes of a number.
+    """
+    return bytes([number << 3 | encoding]) + value
+
+
+MISTAKEN = {
+    "name": mistaken(1, FIXED32, b"mems"),
+    "type": mistaken(2, VARINT, b"\x63"),
+    "scalar": mistaken(3, VARINT, b"\x01"),
+    "disk": mistaken(7, FIXED32, b"\x0a\x02\x0a\x00"),
+    "revocable": mistaken(9, VARINT, b"\x01"),
+    "shared": mistaken(10, VARINT, b"\x01"),
+    "allocation_info": mistaken(11, FIXED64, b"\x0a\x06honest"),
+    "reservations": mistaken(13, FIXED64, b"\x1a\x06honest"),
+}
+"""Unknown fields by the field of a Resource that has the same number."""
+
+
+@pytest.mark.parametrize("field", MISTAKEN)
+def test_fields_that_protobuf_does_not_know_change_no_resource_in_its_short_form(
+    programs: Programs, field: str
+) -> None:
+    resource = reserved(10_000)
+    resource.allocation_info.role = "a"
+    data = resource.SerializeToString() + MISTAKEN[field]
+    assert mesos.Resource.FromString(data).name == "cpus"
+    snapshot = contract.Snapshot(agents=[contract.AddAgent(agent_id="s", total=[data])])
+    [sent] = bounded(programs, snapshot)[0].agents[0].total
+    assert sent == shortened(data, LimitsSection().resource_kind)
+    assert decoded(sent) == decoded(shortened(resource.SerializeToString(), 1_000))
+
+
+def test_unknown_fields_of_amounts_and_disks_are_not_in_short_forms(programs: Programs) -> None:
+    resource = reserved(10_000)
+    resource.name = "disk"
+    long = bytes([1 << 3 | DELIMITED, 0xE8, 0x07]) + b"u" * 1_000
+    resource.scalar.MergeFromString(long)
+    resource.disk.persistence.id = "v1"
+    resource.disk.persistence.MergeFromString(mistaken(1, VARINT, b"\x01"))
+    resource.disk.source.type = mesos.Resource.DiskInfo.Source.PATH
+    resource.disk.source.MergeFromString(mistaken(1, FIXED32, b"long"))
+    data = resource.SerializeToString()
+    snapshot = contract.Snapshot(agents=[contract.AddAgent(agent_id="s", total=[data])])
+    [sent] = bounded(programs, snapshot)[0].agents[0].total
+    assert sent == shortened(data, LimitsSection().resource_kind)
+
+
+def test_an_unknown_field_gives_a_framework_no_principal_of_its_own(programs: Programs) -> None:
+    snapshot = contract.Snapshot(
+        frameworks=[described(f"h{number}", "honest", 1_000) for number in range(50)]
+    )
+    honest = list(snapshot.frameworks)
+    for number in range(60):
+        info = mesos.FrameworkInfo(user="root", name="n" * 40_000)
+        described_as = info.SerializeToString() + mistaken(8, VARINT, bytes([number]))
+        snapshot.frameworks.add(framework_id=f"f{number}", info=described_as)
+    sent = bounded(programs, snapshot)[0]
+    assert list(sent.frameworks[: len(honest)]) == honest
 
 
 def set_amount(choose: random.Random, message: mesos.Resource) -> None:

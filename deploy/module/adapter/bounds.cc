@@ -81,7 +81,7 @@ std::string only(const std::set<int>& numbers, const std::string& message) {
 std::string principal(const std::string& info) {
   std::string found;
   visit_fields(info, [&](const Field& field) {
-    if (field.number == kPrincipal) {
+    if (field.number == kPrincipal && field.delimited()) {
       found = info.substr(field.begin, field.bytes());
     }
     return field.number < kPrincipal;

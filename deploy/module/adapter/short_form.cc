@@ -12,18 +12,21 @@ namespace {
 
 constexpr std::size_t kEntry = 128;        // bytes that stand for the time to compare a reservation or a label of two kinds
 constexpr std::size_t kLongestRange = 22;  // largest size of the two numbers of a range
+constexpr unsigned char kLastType = 3;     // the number of the type TEXT
 const char* const kNobody = "..";          // last level of a role. Mesos permits no such role.
+
+using Wire = Field::Wire;
 
 // Numbers of fields in mesos.Resource.
 enum { NAME = 1, TYPE, SCALAR, RANGES, SET, ROLE, DISK, RESERVATION, REVOCABLE, SHARED, ALLOCATION, PROVIDER, RESERVATIONS };
 
 std::string content(const std::string& message, const Field& field) { return message.substr(field.content, field.end - field.content); }
 
-// Returns the content of a field in a serialised message. The result is empty without such a field.
+// Returns the text, bytes or message of a field in a serialised message. The result is empty without such a field.
 std::string find(int number, const std::string& message) {
   std::string found;
   visit_fields(message, [&](const Field& field) {
-    if (field.number == number) {
+    if (field.number == number && field.delimited()) {
       found = content(message, field);
     }
     return true;
@@ -42,11 +45,12 @@ void append(int number, const std::string& value, std::string* to) {
   *to += value;
 }
 
-// Returns a serialised message with two of its fields only.
-std::string only(int one, int other, const std::string& message) {
+// Returns a serialised message with some of its fields only: their numbers, with the encodings of their values.
+std::string known_fields(const std::map<int, Wire>& fields, const std::string& message) {
   std::string kept;
   visit_fields(message, [&](const Field& field) {
-    if (field.number == one || field.number == other) {
+    const auto known = fields.find(field.number);
+    if (known != fields.end() && known->second == field.wire) {
       kept.append(message, field.begin, field.bytes());
     }
     return true;
@@ -57,14 +61,17 @@ std::string only(int one, int other, const std::string& message) {
 // Returns a serialised amount or allocation without unknown fields. Frameworks decide the length of unknown fields, too.
 std::string without_unknown(int number, const std::string& amount) {
   if (number != RANGES) {
-    return only(1, 1, amount);
+    return known_fields({{1, number == SCALAR ? Wire::WIRETYPE_FIXED64 : Wire::WIRETYPE_LENGTH_DELIMITED}}, amount);
   }
   std::string ranges;
   visit_fields(amount, [&](const Field& field) {
-    if (field.number == 1 && field.end - field.content <= kLongestRange) {
+    if (field.number != 1 || !field.delimited()) {
+      return true;
+    }
+    if (field.end - field.content <= kLongestRange) {
       ranges.append(amount, field.begin, field.bytes());
-    } else if (field.number == 1) {
-      append(1, only(1, 2, content(amount, field)), &ranges);
+    } else {
+      append(1, known_fields({{1, Wire::WIRETYPE_VARINT}, {2, Wire::WIRETYPE_VARINT}}, content(amount, field)), &ranges);
     }
     return true;
   });
@@ -75,10 +82,10 @@ std::string without_unknown(int number, const std::string& amount) {
 std::string short_disk(const std::string& disk) {
   std::string result;
   visit_fields(disk, [&](const Field& field) {
-    if (field.number == 1) {
-      append(1, only(1, 1, content(disk, field)), &result);  // the ID of a persistent volume
-    } else if (field.number == 3) {
-      append(3, only(1, 4, content(disk, field)), &result);  // the type and the ID of a source
+    if (field.number == 1 && field.delimited()) {  // the ID of a persistent volume
+      append(1, known_fields({{1, Wire::WIRETYPE_LENGTH_DELIMITED}}, content(disk, field)), &result);
+    } else if (field.number == 3 && field.delimited()) {  // the type and the ID of a source
+      append(3, known_fields({{1, Wire::WIRETYPE_VARINT}, {4, Wire::WIRETYPE_LENGTH_DELIMITED}}, content(disk, field)), &result);
     }
     return true;
   });
@@ -89,7 +96,7 @@ std::string short_disk(const std::string& disk) {
 std::size_t texts(const std::set<int>& numbers, const std::string& message) {
   std::size_t size = 0;
   visit_fields(message, [&](const Field& field) {
-    size += numbers.count(field.number) != 0 ? field.end - field.content : 0;
+    size += field.delimited() && numbers.count(field.number) != 0 ? field.end - field.content : 0;
     return true;
   });
   return size;
@@ -100,7 +107,7 @@ std::size_t labels(const std::string& list) {
   std::set<std::pair<std::string, std::string>> different;
   std::size_t size = 0;
   visit_fields(list, [&](const Field& field) {
-    if (field.number == 1) {
+    if (field.number == 1 && field.delimited()) {
       const std::string label = content(list, field);
       const auto added = different.emplace(find(1, label), find(2, label));
       size += kEntry + (added.second ? added.first->first.size() + added.first->second.size() : 0);
@@ -114,6 +121,9 @@ std::size_t labels(const std::string& list) {
 std::size_t length_of_kind(const std::string& resource) {
   std::size_t size = 0;
   visit_fields(resource, [&](const Field& field) {
+    if (!field.delimited()) {
+      return true;
+    }
     const std::string value = content(resource, field);
     if (field.number == NAME) {
       size += value.size();
@@ -131,6 +141,11 @@ std::size_t length_of_kind(const std::string& resource) {
   return size;
 }
 
+// Returns whether a field has a type of an amount that Mesos knows. Protobuf also keeps other numbers as unknown fields.
+bool is_type(const Field& field, const std::string& value) {
+  return field.wire == Wire::WIRETYPE_VARINT && value.size() == 1 && static_cast<unsigned char>(value[0]) <= kLastType;
+}
+
 }  // namespace
 
 bool shorten(std::string* resource, std::size_t longest) {
@@ -140,6 +155,10 @@ bool shorten(std::string* resource, std::size_t longest) {
   std::map<int, std::string> values;  // by the field's number
   visit_fields(*resource, [&](const Field& field) {
     std::string value = content(*resource, field);
+    const bool known = field.number == TYPE ? is_type(field, value) : field.delimited();
+    if (!known) {
+      return true;
+    }
     if ((field.number >= SCALAR && field.number <= SET) || field.number == ALLOCATION) {
       value = without_unknown(field.number, value);
     }
