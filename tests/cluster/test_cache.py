@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allocator.cluster.resources import bag, decoded, kinds, parse_allocated, parse_total
-from allocator.cluster.resources.cache import Cache
+from allocator.cluster.resources.cache import Cache, MessageCache
 from tests.cluster.master_side import resource, resources
 
 
@@ -55,11 +55,57 @@ def test_an_entry_that_would_evict_a_large_part_of_the_cache_is_not_stored() -> 
     assert (cache.get(1), cache.get(2)) == (1, None)
 
 
-def test_the_cache_of_resources_takes_at_most_a_quarter_of_a_gib() -> None:
+def test_the_caches_of_resources_take_at_most_400_mib() -> None:
     every = [value for room in (bag, kinds) for value in vars(room).values()]
     caches = [value for value in every if isinstance(value, Cache)]
     assert caches
-    assert sum(2 * cache._most for cache in caches) <= 2**28
+    assert sum(2 * cache._most for cache in caches) + kinds._LONG._most <= 400 * 2**20
+
+
+Actions = st.tuples(st.sampled_from(["written", "received"]), st.integers(0, 20))
+
+
+@given(actions=st.lists(Actions), size=st.integers(0, 200))
+def test_a_message_cache_returns_what_was_stored_and_keeps_its_size(
+    actions: list[tuple[str, int]], size: int
+) -> None:
+    cache: MessageCache[int, str] = MessageCache(10_000)
+    for action, number in actions:
+        data, content = b"%d" % number, number if action == "written" else None
+        entry = cache.received(data)
+        assert entry is None or (entry.parsed, entry.data) == (str(number), data)
+        assert cache.written(number) in {None, data}
+        cache.put(data, str(number), size, content)
+        assert len(cache) * (1024 + size) <= 10_000
+        assert cache._free == 10_000 - len(cache) * (1024 + size)
+        if content is not None and cache.received(data) is not None:
+            assert cache.written(content) == data
+
+
+def found(cache: MessageCache[int, int], numbers: range, rounds: int) -> int:
+    """Return the number of messages that the cache contains in the last of some rounds."""
+    hits = 0
+    for _ in range(rounds):
+        hits = 0
+        for number in numbers:
+            if cache.received(b"%d" % number) is not None:
+                hits += 1
+            else:
+                cache.put(b"%d" % number, number, 0)
+    return hits
+
+
+def test_a_message_cache_keeps_a_part_of_messages_that_do_not_all_fit_and_return_in_turn() -> None:
+    cache: MessageCache[int, int] = MessageCache(100 * 1024)
+    assert found(cache, range(100), 3) == 100
+    assert found(cache, range(150), 10) >= 90
+    assert found(cache, range(300), 10) >= 90
+
+
+def test_a_message_cache_replaces_messages_that_do_not_return() -> None:
+    cache: MessageCache[int, int] = MessageCache(100 * 1024)
+    found(cache, range(100), 3)
+    assert found(cache, range(1000, 1100), 20) >= 95
 
 
 def test_equal_resources_are_the_same_objects() -> None:
@@ -69,5 +115,4 @@ def test_equal_resources_are_the_same_objects() -> None:
     assert decoded(messages[0])[0] is decoded(bytes(bytearray(messages[0])))[0]
     [cpus, _mem] = parse_total(messages)
     assert decoded(resources("cpus:7")[0])[0] is cpus
-    template = cpus.template
-    assert kinds.encoded(template, 1234, "eng") is kinds.encoded(template, 1234, "eng")
+    assert kinds.encoded(cpus, 1234, "eng") is kinds.encoded(cpus, 1234, "eng")

@@ -27,6 +27,7 @@ from allocator.contract import mesos_pb2 as mesos
 from allocator.contract import operator_pb2 as operator
 from allocator.fairness import policies
 from allocator.fairness import pool as pool_module
+from allocator.service.config import LimitsSection
 from allocator.users.memory import Boost
 from allocator.users.pools import LOOK
 from allocator.users.settings import UserSettings
@@ -1280,3 +1281,29 @@ def test_a_decline_of_many_resources_takes_many_short_steps() -> None:
     event = contract.Event(sequence=made.sequence, time_ns=made.now_ns, recover_resources=call)
     monitored = made.engine.apply_in_steps(contract.Events(events=[event]))
     assert len(counted_steps(monitored)[0]) > 2000 // 20
+
+
+def test_reservations_with_long_labels_are_read_and_written_once() -> None:
+    """The bytes of 2,000 reservations overflow a cache that counts 12 bytes for each byte."""
+    made = MasterSide("drf", {}, limits=LimitsSection().limits())
+    made.add_framework("f", "r")
+    number, offers = 0, list[Offered]()
+    for name in range(20):
+        agent = agent_call(f"s{name}", "mem:64")
+        for _ in range(100):
+            number += 1
+            part = resource("cpus", "0.01", reserved=["r"])
+            part.reservations[0].labels.labels.add(key="k", value=f"{number:07800}")
+            agent.total.append(part.SerializeToString())
+        offers += made.send(agent)
+
+    def play() -> None:
+        for offer in offers:
+            made.recover(offer, refuse_seconds=0.0)
+        offers[:] = made.tick()
+
+    play()
+    play()
+    resources_each_round = sum(len(offer.messages) for offer in offers)
+    assert resources_each_round == 2020
+    assert counted(play) < 45 * resources_each_round

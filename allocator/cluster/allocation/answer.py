@@ -9,6 +9,10 @@ from collections.abc import Sequence
 
 from allocator.contract import allocator_pb2 as contract
 
+SLICE_BYTES = 2**20
+"""Bytes of resources in a slice with several offers, at most. Longer slices would take long steps
+to write."""
+
 
 class Answer:
     """Collects the decisions about one message.
@@ -23,7 +27,10 @@ class Answer:
         self.last = contract.Decisions(applied_sequence=sequence)
         """The decisions since the last cut."""
         self.size = 0
-        """Bytes of the resources in the offers of all agents that no quick decision offered."""
+        """Bytes of the resources in the offers since the last cut, of agents that no quick decision
+        offered."""
+        self.largest_size = 0
+        """The largest `size` of a slice, or of the decisions since the last cut."""
         self._slices: list[contract.Decisions] = []
 
     @property
@@ -31,11 +38,21 @@ class Answer:
         """All slices, and the decisions since the last cut."""
         return [*self._slices, self.last]
 
+    def is_full(self, more: int) -> bool:
+        """Return whether the answer must be cut before an offer with `more` bytes is added."""
+        return self.slice_offers > 0 and self.size > 0 and self.size + more > SLICE_BYTES
+
+    def add_size(self, more: int) -> None:
+        """Count the bytes of an offer's resources."""
+        self.size += more
+        self.largest_size = max(self.largest_size, self.size)
+
     def cut(self) -> contract.Decisions:
         """Return the decisions since the last cut as a slice, to be sent now."""
         part = self.last
         part.more = True
         self._slices.append(part)
+        self.size = 0
         self.last = contract.Decisions(applied_sequence=part.applied_sequence)
         return part
 

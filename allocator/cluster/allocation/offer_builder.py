@@ -456,11 +456,11 @@ class OfferBuilder:
         yield from self.write_offers()
         yield self._answer.cut()
 
-    def write_offers(self) -> Cooperative[None]:
-        """Write all offers since the last call into the answer.
+    def write_offers(self) -> InParts[contract.Decisions, None]:
+        """Write all offers since the last call into the answer, and yield each full slice.
 
-        Each framework gets at most one `Offers` message, which contains all its offers. Messages
-        are created in place, because copying a message costs more than creating it.
+        Each framework gets at most one `Offers` message in a slice, which contains all its offers.
+        Messages are created in place, because copying a message costs more than creating it.
         """
         meter, now = self._cluster.meter, self._cluster.now_ns / 1e9
         by_framework, self._offers = self._offers, {}
@@ -468,20 +468,26 @@ class OfferBuilder:
         self.unwritten = 0
         written = 0
         for framework, by_agent in by_framework.items():
-            offers = self._answer.last.offers.add(framework_id=framework).offers
+            begun: contract.Offers | None = None
             for (agent, role), share in by_agent.items():
                 if len(share) > KINDS_A_STEP:
                     yield from share.messages_in_steps(role)
                 messages = share.messages(role)
-                offers.add(role=role, agent_id=agent, resources=messages)
-                self._answer.size += sum(map(len, messages))
+                size = sum(map(len, messages))
+                if self._answer.is_full(size):
+                    yield self._answer.cut()
+                    begun = None
+                if begun is None:
+                    begun = self._answer.last.offers.add(framework_id=framework)
+                begun.offers.add(role=role, agent_id=agent, resources=messages)
+                self._answer.add_size(size)
                 written += len(messages)
                 if written > KINDS_A_STEP:
                     written = 0
-                    yield
+                    yield None
                 if meter is not None:
                     note_offer(meter, self._ledger.clients, Client(role, framework), now)
-            yield
+            yield None
 
     def _remaining(self, agent: Agent, share: Resources) -> Resources | None:
         """Return the available resources that an agent has after a share of them is taken.

@@ -269,8 +269,8 @@ class Engine(View):
 
     @property
     def answer_size(self) -> int:
-        """Bytes of the resources in all offers about the last message, for a long answer."""
-        return self._answer.size
+        """Bytes of the resources in the longest slice of the answer to the last message."""
+        return self._answer.largest_size
 
     def whole_answer(self) -> contract.Decisions:
         """Return all decisions about the last message, including decisions that slices contain."""

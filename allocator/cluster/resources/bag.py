@@ -431,7 +431,7 @@ class Resources(Mapping[Kind, Amount]):
                 if not number % KINDS_A_STEP:
                     yield
                 size, copies = (amount, 1) if kind.whole is None else (kind.whole, amount)
-                messages += [encoded(kind.template, size, role)] * cast("int", copies)
+                messages += [encoded(kind, size, role)] * cast("int", copies)
             self._messages[role] = messages
         return messages
 

@@ -1,15 +1,20 @@
-"""A cache for results of functions, bounded in bytes."""
+"""Caches bounded in bytes: for results of functions, and for long messages."""
 
+from collections import OrderedDict
 from collections.abc import Hashable
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 Key = TypeVar("Key", bound=Hashable)
 Result = TypeVar("Result")
+Content = TypeVar("Content", bound=Hashable)
 
 _ENTRY = 1024
 """Approximate overhead of an entry in bytes."""
 _GROWTH = 12
 """Bytes in memory for each byte of an entry's source; this high for ranges."""
+_MISSES_A_CHECK = 4
+"""Messages that find no room in a `MessageCache` for each old entry that may have to leave it."""
 
 
 class Cache(Generic[Key, Result]):
@@ -57,3 +62,108 @@ class Cache(Generic[Key, Result]):
                 self._free = self._most - cost
             self._young[key] = result
         return result
+
+
+@dataclass(slots=True, eq=False)
+class Entry(Generic[Content, Result]):
+    """A long message and its parsed form, in a `MessageCache`."""
+
+    data: bytes
+    """The serialised message."""
+    parsed: Result
+    """The parsed message."""
+    content: Content | None
+    """The content from which the message was written; None if it was received only."""
+    cost: int
+    """Approximate bytes of this entry."""
+    checked: int | None = None
+    """The limit that the message was checked against last, and respects; None: not checked."""
+    used: bool = True
+    """Whether the entry has been used since the cache last looked for entries to drop."""
+
+
+class MessageCache(Generic[Content, Result]):
+    """A cache of long messages that are written, sent, received and parsed again and again.
+
+    One entry serves both directions: content → message, and message → parsed form.
+
+    The messages of one round come in the same order in each round. If they take more than the
+    cache's size, a cache that drops old entries for new ones would find none of them. A full cache
+    therefore rejects new messages. For every `_MISSES_A_CHECK` rejected messages, the oldest entry
+    is dropped if it has not been used since its last check. All operations cost O(1).
+
+    Args:
+        size: Approximate bytes of all entries together.
+    """
+
+    __slots__ = ("_by_content", "_by_data", "_free", "_misses", "_most")
+
+    def __init__(self, size: int) -> None:
+        self._most = size
+        self._free = size
+        self._misses = 0
+        """Messages that have found no room since the last check."""
+        self._by_data: OrderedDict[bytes, Entry[Content, Result]] = OrderedDict()
+        self._by_content: dict[Content, Entry[Content, Result]] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_data)
+
+    def received(self, data: bytes) -> Entry[Content, Result] | None:
+        """Return the entry of a message; None if the message is not cached."""
+        entry = self._by_data.get(data)
+        if entry is not None:
+            entry.used = True
+        return entry
+
+    def written(self, content: Content) -> bytes | None:
+        """Return the message that was written from a content; None if it is not cached."""
+        entry = self._by_content.get(content)
+        if entry is None:
+            return None
+        entry.used = True
+        return entry.data
+
+    def put(self, data: bytes, parsed: Result, size: int, content: Content | None = None) -> None:
+        """Store a message with its parsed form, if there is room.
+
+        Args:
+            data: The serialised message.
+            parsed: The parsed message.
+            size: Bytes of the message and of its parsed form.
+            content: The content from which the message was written; None if it was received.
+        """
+        former = self._by_data.get(data)
+        if former is not None:
+            if content is None or former.content is not None:
+                return
+            self._drop(former)  # the message was received before it was written
+        cost = _ENTRY + size
+        if cost > self._free:
+            self._misses += 1
+            if self._misses >= _MISSES_A_CHECK:
+                self._misses = 0
+                self._check_oldest()
+        if cost <= self._free:
+            self._free -= cost
+            entry = Entry(data, parsed, content, cost)
+            self._by_data[data] = entry
+            if content is not None:
+                self._by_content[content] = entry
+
+    def _check_oldest(self) -> None:
+        """Drop the oldest entry, or make it the newest if it has been used since its last check."""
+        for data, entry in self._by_data.items():
+            if entry.used:
+                entry.used = False
+                self._by_data.move_to_end(data)
+            else:
+                self._drop(entry)
+            return
+
+    def _drop(self, entry: Entry[Content, Result]) -> None:
+        """Remove an entry."""
+        del self._by_data[entry.data]
+        if entry.content is not None:
+            del self._by_content[entry.content]
+        self._free += entry.cost

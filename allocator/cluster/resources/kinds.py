@@ -12,7 +12,7 @@ from allocator.cluster.input.quarantine import Reason
 from allocator.cluster.input.text import excerpt, is_text, text_of
 from allocator.cluster.resources import ranges
 from allocator.cluster.resources.amounts import Amount
-from allocator.cluster.resources.cache import Cache
+from allocator.cluster.resources.cache import Cache, MessageCache
 from allocator.contract import mesos_pb2 as mesos
 from allocator.fairness.quantities import to_milli
 
@@ -39,6 +39,11 @@ _BYTES = 16 * 2**20
 _DECODED: "Cache[bytes, tuple[Kind, Amount, str | None]]" = Cache(4 * _BYTES)
 _KINDS: "Cache[tuple[bytes, int | None], Kind]" = Cache(_BYTES)
 _ENCODED: "Cache[tuple[bytes, Amount, str], bytes]" = Cache(4 * _BYTES)
+_LONG: "MessageCache[tuple[bytes, int, str], tuple[Kind, Amount, str | None]]" = MessageCache(
+    11 * _BYTES
+)
+"""Allocated scalar resources of more than `SMALL` bytes, such as reservations with long labels. The
+cache has room for 10,000 resources of 7.8 kB."""
 
 
 class InvalidResource(InvalidEvent):
@@ -63,7 +68,8 @@ class Kind:
     """
 
     identity: bytes
-    """Serialised fields that distinguish the kind from other kinds."""
+    """Serialised fields that distinguish the kind from other kinds, or their digest if they are
+    longer than `SMALL`."""
     name: str
     """Name of the resource, such as `cpus`."""
     type: int
@@ -116,10 +122,17 @@ def decoded(data: bytes) -> tuple[Kind, Amount, str | None]:
     Raises:
         InvalidResource: The resource is unusable.
     """
+    if len(data) > SMALL:
+        entry = _LONG.received(data)
+        if entry is not None:
+            return entry.parsed
     known = _DECODED.get(data)
     if known is not None:
         return known
     result = _decode(data)
+    if len(data) > SMALL and result[2] is not None and isinstance(result[1], int):
+        _LONG.put(data, result, len(data) + len(result[0].template))
+        return result
     return _DECODED.put(data, result, len(data), compact=isinstance(result[1], ranges.Mask))
 
 
@@ -154,6 +167,17 @@ def shortened(data: bytes, longest: int) -> bytes:
         longest: Maximum length of the texts that distinguish the kind, in bytes. Each reservation
             and label counts as `_ENTRY` bytes more.
     """
+    entry = _LONG.received(data)
+    if entry is not None and entry.checked == longest:
+        return data
+    short = _shortened(data, longest)
+    if entry is not None and short is data:
+        entry.checked = longest
+    return short
+
+
+def _shortened(data: bytes, longest: int) -> bytes:
+    """Return the result of `shortened`, without looking the resource up in the cache."""
     # A label contains two bytes 10, and a reservation begins with the byte 106.
     if len(data) + _ENTRY * (data.count(b"\n") // 2 + data.count(b"j")) <= longest:
         return data
@@ -254,6 +278,8 @@ def _new_kind(template: bytes, whole: int | None) -> Kind:
     identity = message.SerializePartialToString(deterministic=True)
     if whole is not None:
         identity += b"\0%d" % whole
+    if len(identity) > SMALL:
+        identity = hashlib.sha256(identity).digest()
     reservations = message.reservations
     return Kind(
         identity=identity,
@@ -325,14 +351,18 @@ def _is_whole(message: mesos.Resource) -> bool:
     )
 
 
-def encoded(template: bytes, amount: Amount, role: str) -> bytes:
+def encoded(kind: Kind, amount: Amount, role: str) -> bytes:
     """Return a serialised Resource with an amount, allocated to a role.
 
     Args:
-        template: The serialised Resource without amount and allocation.
-        amount: The amount, of the type that the template requires.
+        kind: The kind of the resource.
+        amount: The amount, of the type that the kind requires; in thousandths also for resources
+            that are counted in copies.
         role: The role that the resource is allocated to.
     """
+    template = kind.template
+    if len(template) > SMALL and isinstance(amount, int):
+        return _encoded_long(kind, amount, role)
     key = template, amount, role
     known = _ENCODED.get(key)
     if known is not None:
@@ -342,6 +372,21 @@ def encoded(template: bytes, amount: Amount, role: str) -> bytes:
     if compact:  # an offer that is declined comes back as it was sent
         _DECODED.put(data, (_kind(template, None), amount, role), len(data), compact=True)
     return _ENCODED.put(key, data, 2 * len(data) + len(template), compact=compact)
+
+
+def _encoded_long(kind: Kind, amount: int, role: str) -> bytes:
+    """Do what `encoded` does for a long scalar resource.
+
+    An offer that is declined comes back as it was sent. The cache therefore also receives the
+    parsed form of the message.
+    """
+    content = kind.template, amount, role
+    data = _LONG.written(content)
+    if data is None:
+        data = _encode(kind.template, amount, role)
+        parsed = kind, amount if kind.whole is None else 1, role
+        _LONG.put(data, parsed, len(data) + len(kind.template), content)
+    return data
 
 
 def _encode(template: bytes, amount: Amount, role: str) -> bytes:

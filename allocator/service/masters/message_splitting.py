@@ -39,34 +39,35 @@ def split_message(message: contract.FromMaster) -> Iterable[contract.FromMaster]
     return (message,) if len(events.events) <= MAX_EVENTS_PER_PART else _split(events)
 
 
-def split_answer(answer: contract.Decisions, most_bytes: int) -> Iterator[contract.Decisions]:
+def split_answer(
+    answer: contract.Decisions, most_bytes: int, most_of_offer: int
+) -> Iterator[contract.Decisions]:
     """Yield messages with the decisions of an answer, for a master that knows `Decisions.more`.
 
-    Each but the last has `more` set. None contains more bytes of resources than `most_bytes`,
-    except with a single longer resource. The offer of an agent with very many reservations becomes
+    Each but the last has `more` set. The offer of an agent with very many reservations becomes
     several offers.
 
     Args:
         answer: The answer; it stays unchanged.
-        most_bytes: Maximum number of bytes of resources in a message.
+        most_bytes: Maximum number of bytes of resources in a message with several offers.
+        most_of_offer: Maximum number of bytes of resources in an offer, except of a single longer
+            resource.
     """
     part, size = contract.Decisions(applied_sequence=answer.applied_sequence), 0
     for offers in answer.offers:
         begun = None
         for offer in offers.offers:
-            continued = None
-            for resource in offer.resources:
-                size += len(resource)
-                if size > most_bytes and part.offers:
+            for resources in _portions(offer.resources, most_of_offer):
+                more = sum(map(len, resources))
+                if size + more > most_bytes and part.offers:
                     part.more = True
                     yield part
                     part = contract.Decisions(applied_sequence=answer.applied_sequence)
-                    size, begun, continued = len(resource), None, None
+                    size, begun = 0, None
                 if begun is None:
                     begun = part.offers.add(framework_id=offers.framework_id)
-                if continued is None:
-                    continued = begun.offers.add(role=offer.role, agent_id=offer.agent_id)
-                continued.resources.append(resource)
+                begun.offers.add(role=offer.role, agent_id=offer.agent_id, resources=resources)
+                size += more
     part.inverse_offers.extend(answer.inverse_offers)
     part.replies.extend(answer.replies)
     if answer.HasField("statistics"):
@@ -75,6 +76,18 @@ def split_answer(answer: contract.Decisions, most_bytes: int) -> Iterator[contra
     part.refused.extend(answer.refused)
     part.more = answer.more
     yield part
+
+
+def _portions(resources: Iterable[bytes], most_bytes: int) -> Iterator[list[bytes]]:
+    """Yield serialised resources in lists of at most `most_bytes`, or of a single resource."""
+    portion, size = list[bytes](), 0
+    for resource in resources:
+        size += len(resource)
+        if size > most_bytes and portion:
+            yield portion
+            portion, size = [], len(resource)
+        portion.append(resource)
+    yield portion
 
 
 def _split(message: contract.Events) -> Iterator[contract.FromMaster]:

@@ -13,6 +13,7 @@ import grpc
 import structlog
 
 from allocator import __version__
+from allocator.cluster.allocation.answer import SLICE_BYTES
 from allocator.cluster.engine import Engine
 from allocator.cluster.input.errors import InvalidEvent
 from allocator.contract import SUPPORTED_VERSIONS
@@ -46,11 +47,11 @@ _CHANGED_REASON_COST = 10
 SLICE_OFFERS = 250
 """Least number of offers that leave while an allocation cycle goes on, in a message of their own.
 """
-MAX_ANSWER_BYTES = 2**24
-"""Maximum number of bytes of the resources that one answer offers.
+MAX_OFFER_BYTES = 2**22
+"""Maximum number of bytes of the resources in one offer.
 
 An answer of more than `listen.largest_message` would end the stream. Thousands of reservations with
-long labels can cause one.
+long labels can cause one. Several shorter messages also take shorter steps to write.
 """
 _VERSION_OF_SLICES = 4
 """First version of the contract with `Decisions.more`."""
@@ -345,11 +346,11 @@ class Session:
 
     def _pieces(self, answer: Reply) -> Iterable[Reply]:
         """Return messages for an answer: itself, or several if its offers are too long for one."""
-        if self._engine.answer_size <= MAX_ANSWER_BYTES or isinstance(answer, contract.ToMaster):
+        if self._engine.answer_size <= SLICE_BYTES or isinstance(answer, contract.ToMaster):
             return (answer,)
         if self.hello.contract_version < _VERSION_OF_SLICES:
             return (answer,)
-        return split_answer(answer, MAX_ANSWER_BYTES)
+        return split_answer(answer, SLICE_BYTES, MAX_OFFER_BYTES)
 
     def _complete(self, message: contract.FromMaster) -> None:
         """Do work that the answer to a message did not have to wait for."""

@@ -58,6 +58,11 @@ _DENSEST = max(_HEAVY.values()) / 2
 """Maximum weight per byte: the heaviest message without content takes two bytes."""
 _SHORT_KIND = 1000
 """Maximum length, as of `limits.resource_kind`, of resources on agents that weigh too much."""
+_BYTES_A_FIELD = 512
+"""Bytes for each field of a message from which it is faster to visit the fields than to count the
+bytes with which fields can begin."""
+_FIELDS_A_STEP = 1000
+"""Number of fields that one step visits."""
 _OPAQUE = 12
 """Weight of a Mesos message inside the contract's messages, before its length is added. Most of
 them are resources."""
@@ -302,6 +307,9 @@ def _may_exceed(data: bytes, limit: int) -> Cooperative[bool]:
     """
     if len(data) * _DENSEST <= limit:
         return False
+    with suppress(WireError):  # whoever parses the message reports the error
+        if (yield from _has_few_light_fields(data, limit)):
+            return False
     remaining = limit - 1 - len(data) / _BYTES
     for begin in range(0, len(data), _BLOCK):
         block = data[begin : begin + _BLOCK]
@@ -311,6 +319,43 @@ def _may_exceed(data: bytes, limit: int) -> Cooperative[bool]:
             return True
         yield
     return False
+
+
+def _has_few_light_fields(data: bytes, limit: int) -> Cooperative[bool]:
+    """Return whether a message has few fields for its length, and weighs no more than a limit.
+
+    Resources with long labels make such messages. The function skips their bytes, which
+    `_may_exceed` would count. The result is False as soon as the message has too many fields.
+
+    Args:
+        data: The serialised message.
+        limit: The maximum weight.
+
+    Raises:
+        WireError: the message is invalid.
+    """
+    weight, remaining = 0.0, len(data) // _BYTES_A_FIELD
+    pending = [(0, len(data), _CONTRACT)]
+    while pending:
+        begin, end, descriptor = pending.pop()
+        shape = _shape(descriptor)
+        weight += shape.weight
+        for number, kind, start, stop in _fields(data, begin, end):
+            remaining -= 1
+            if remaining < 0:
+                return False
+            if not remaining % _FIELDS_A_STEP:
+                yield
+            if kind != _LENGTH_DELIMITED:
+                continue
+            nested = shape.nested.get(number)
+            if nested is not None:
+                pending.append((start, stop, nested))
+            elif number in shape.opaque:
+                weight += _OPAQUE + int((stop - start) * shape.per_byte)
+            else:
+                weight += 1
+    return weight <= limit
 
 
 def _merge_steps(

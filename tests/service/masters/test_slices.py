@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from allocator.cluster.allocation import Allocator
+from allocator.cluster.allocation import answer as answer_module
 from allocator.cluster.engine.allocation_cycle import AllocationCycle
 from allocator.contract import VERSION
 from allocator.contract import allocator_pb2 as contract
@@ -251,6 +252,7 @@ def with_reservations(many: int) -> list[contract.AddAgent]:
 
 
 MOST = 200
+SLICES = [(session, "SLICE_BYTES"), (answer_module, "SLICE_BYTES")]
 
 
 @pytest.mark.parametrize("version", [VERSION, UNSLICED])
@@ -268,7 +270,8 @@ def test_very_long_offers_are_sent_in_several_messages(
         begun.frameworks.append(calls)
     event = message(*([] if begins else [calls, *agents]), contract.Tick())
     undivided = answers_of(tmp_path / "1", begun, event, version=version)
-    monkeypatch.setattr(session, "MAX_ANSWER_BYTES", MOST)
+    for module, name in [(session, "MAX_OFFER_BYTES"), *SLICES]:
+        monkeypatch.setattr(module, name, MOST)
     divided = answers_of(tmp_path / "2", begun, event, version=version)
     assert resources_by_agent(divided) == resources_by_agent(undivided)
     assert [part.more for part in undivided] == [False, False]
@@ -280,6 +283,25 @@ def test_very_long_offers_are_sent_in_several_messages(
     longest = max(map(len, itertools.chain(*resources_by_agent(undivided).values())))
     assert max(map(size, divided)) <= max(MOST, longest) < max(map(size, undivided))
     assert any(part.HasField("statistics") for part in divided if not part.more)
+
+
+def test_offers_of_many_long_resources_leave_in_short_slices(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = message(SECOND_FRAMEWORK, *new_agents(14))
+    monkeypatch.setattr(session, "SLICE_OFFERS", 1000)
+    [undivided] = answers_of(tmp_path / "1", snapshot(1), calls, version=VERSION)[1:]
+    for module, name in SLICES:
+        monkeypatch.setattr(module, name, MOST)
+    sliced = answers_of(tmp_path / "2", snapshot(1), calls, version=VERSION)[1:]
+    assert len(sliced) >= 3
+    assert max(map(size, sliced)) <= MOST
+    assert [slice_.more for slice_ in sliced] == [True] * (len(sliced) - 1) + [False]
+    assert offers(sliced) == offers([undivided])
+    assert all(of_framework.offers for slice_ in sliced for of_framework in slice_.offers)
+    recorded = [[*read(tmp_path / log)][-1].apply.outcome for log in ("1", "2")]
+    assert recorded[0] == recorded[1]
+    assert agrees(tmp_path / "2")
 
 
 def answers_of(

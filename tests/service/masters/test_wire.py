@@ -14,6 +14,7 @@ from allocator.cluster.input.resource_parser import ResourceParser
 from allocator.cluster.resources import shortened
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
+from allocator.cooperative import run_to_completion
 from allocator.service.masters import wire
 from allocator.service.masters.wire import (
     MAX_STEP_BYTES,
@@ -602,3 +603,49 @@ def test_too_heavy_events_leave_their_effects_on_offer_filters() -> None:
         ),
         contract.Event(sequence=9, time_ns=9),
     ]
+
+
+def declines(number: int, label: int) -> bytes:
+    """Return a serialised message with declined reservations, ten in each call."""
+    events = contract.Events()
+    reserved = mesos.Resource(name="cpus", type=mesos.Value.SCALAR)
+    reserved.reservations.add(role="r").labels.labels.add(key="k", value="\n" * label)
+    for _ in range(number // 10):
+        call = events.events.add().recover_resources
+        call.resources.extend([reserved.SerializePartialToString()] * 10)
+    return contract.FromMaster(events=events).SerializeToString()
+
+
+def test_the_bytes_of_a_message_with_few_fields_are_not_counted() -> None:
+    """The bytes of these labels can begin fields, so a count of them exceeds the limit."""
+    data = declines(1000, 7000)
+    with mock.patch.object(wire, "_first_bytes", side_effect=AssertionError):
+        read = parse(data, len(data) // 10)
+    assert read == contract.FromMaster.FromString(data)
+    short = declines(1000, 100)
+    with mock.patch.object(wire, "_first_bytes", return_value=[]) as first_bytes:
+        parse(short, len(short) // 10)
+    assert first_bytes.called, "the message has many fields for its length"
+
+
+@pytest.mark.parametrize("label", [100, 1000, 7000])
+def test_messages_with_few_fields_are_refused_at_the_same_weight(label: int) -> None:
+    data = declines(1000, label)
+    weight = int(wire._weight(data, contract.FromMaster.DESCRIPTOR))
+    for most in range(weight - 4, weight + 4):
+        light = run_to_completion(wire._has_few_light_fields(data, most))
+        assert light == (label > 100 and most >= weight)
+        with mock.patch.object(wire, "_BYTES_A_FIELD", 2**40):
+            counted = is_parsed(data, most)
+        assert is_parsed(data, most) == counted
+    assert is_parsed(data, weight)
+    assert not is_parsed(data, weight - 4)
+
+
+def is_parsed(data: bytes, most_parts: int) -> bool:
+    """Return whether a message is not too heavy."""
+    try:
+        parse(data, most_parts)
+    except HeavyEventsError:
+        return False
+    return True
