@@ -3,7 +3,7 @@
 import pytest
 
 from allocator.cluster.input.limits import Limits
-from allocator.cluster.resources import decoded, shortened
+from allocator.cluster.resources import decoded, kinds, shortened
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
 from tests.cluster.master_side import MasterSide, agent_call, framework_info, resource, resources
@@ -161,3 +161,54 @@ def test_kinds_that_mesos_finds_equal_have_short_forms_or_none() -> None:
         assert decoded(data[0])[0] == decoded(data[1])[0]
         assert shortened(data[0], 1500) is data[0]
         assert shortened(data[1], 1500) is data[1]
+
+
+UNKNOWN = b"\xfa\x07\xbc\x05" + b"u" * 700
+"""A serialised field with the number 127, which no message of Mesos has."""
+PARTS = {
+    "resource": lambda message: message,
+    "reservation": lambda message: message.reservations[0],
+    "labels": lambda message: message.reservations[0].labels,
+    "label": lambda message: message.reservations[0].labels.labels[0],
+    "amount": lambda message: message.scalar,
+}
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_unknown_fields_count_and_are_left_out_of_too_long_kinds(part: str) -> None:
+    plain = reserved([("k", "x" * 600)]).SerializeToString(deterministic=True)
+    for times, fits in [(1, True), (2, False), (50, False)]:
+        message = mesos.Resource.FromString(plain)
+        PARTS[part](message).MergeFromString(UNKNOWN * times)
+        data = message.SerializeToString()
+        assert (shortened(data, 1800) is data) == fits
+        assert (shortened(data, 1800) == plain) == (not fits)
+        assert decoded(data)[0] == decoded(plain)[0], "Mesos ignores unknown fields"
+
+
+def test_a_reservation_with_too_long_unknown_fields_is_offered_without_them() -> None:
+    message = reserved([("k", "v")], role=None)
+    message.reservations[0].MergeFromString(UNKNOWN * 10)
+    master = MasterSide(limits=LIMITS)
+    master.add_framework("f", "r")
+    agent = agent_call("s", "mem:64")
+    agent.total.append(message.SerializeToString())
+    [offer] = master.send(agent)
+    assert offer.resources == "cpus(r):4;mem:64"
+    assert sum(map(len, offer.messages)) < 200
+    assert not list(master.engine.rejected_inputs())
+    assert [offer.resources] == [each.resources for each in master.recover(offer)]
+
+
+def test_an_offer_that_is_declined_twice_stays_within_the_limit_that_it_is_checked_against() -> (
+    None
+):
+    """The cache of long messages remembers the limit of the last check."""
+    data = reserved([("k", "x" * 900)]).SerializeToString()
+    kind, amount, role = decoded(data)
+    assert role is not None
+    sent = kinds.encoded(kind, amount, role)
+    assert sent == data
+    for longest in (1500, 1500, 800, 1500, 800):
+        short = shortened(bytes(bytearray(sent)), longest)
+        assert (short == data) == (longest == 1500)

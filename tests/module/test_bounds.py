@@ -343,9 +343,13 @@ def set_disk(choose: random.Random, message: mesos.Resource, length: int) -> Non
 
 def with_unknown_fields(choose: random.Random, message: mesos.Resource) -> bytes:
     """Return a serialised resource; sometimes one part has fields that Mesos does not know."""
-    holder = choose.choice(["", "scalar", "allocation_info", "ranges", "set", "shared", "disk"])
+    parts = ["scalar", "allocation_info", "ranges", "set", "shared", "disk", "reservations"]
+    holder = choose.choice(["", *parts])
     unknown = UNKNOWN * choose.choice([0, 1, 3])
-    if holder and message.HasField(holder):  # type: ignore[arg-type]
+    if holder == "reservations":
+        for reservation in message.reservations:
+            choose.choice([reservation, reservation.labels.labels[0]]).MergeFromString(unknown)
+    elif holder and message.HasField(holder):  # type: ignore[arg-type]
         part = getattr(message, holder)
         (part.range[0] if holder == "ranges" else part).MergeFromString(unknown)
         unknown = b""

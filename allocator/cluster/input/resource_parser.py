@@ -17,7 +17,7 @@ from allocator.cluster.resources import (
     parse_used,
     shortened,
 )
-from allocator.cluster.resources.kinds import SMALL
+from allocator.cluster.resources.kinds import SMALL, has_short_form
 from allocator.contract import mesos_pb2 as mesos
 from allocator.cooperative import Cooperative, run_to_completion
 
@@ -119,7 +119,7 @@ class ResourceParser:
     def _shortened(self, data: bytes) -> bytes:
         """Return a serialised resource, in a short form if its kind exceeds a limit."""
         short = data if len(data) <= SMALL else shortened(data, self._limits.resource_kind)
-        if short is not data and self.flaw is None:
+        if short is not data and self.flaw is None and has_short_form(decoded(short)[0]):
             self.flaw = ValidationError(
                 "limit",
                 f"a resource of {len(data)} bytes counts, but is not offered: its labels or "

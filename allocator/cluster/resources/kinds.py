@@ -157,6 +157,10 @@ def _decode(data: bytes) -> tuple[Kind, Amount, str | None]:
 def shortened(data: bytes, longest: int) -> bytes:
     """Return a serialised resource, in a short form if its kind is too long.
 
+    Fields that Mesos does not know are left out if the kind is too long together with them. Mesos
+    ignores them when it compares resources, so the resource stays of the same kind. If the kind is
+    too long even without them, the resource gets its short form.
+
     The short form has the same amount and allocation, and counts for the same role. No role can be
     offered it, because its reservation is for a role that cannot exist, with `NOBODY` as last
     level. Kinds that Mesos finds equal have the same short form. Other kinds can have it, too; then
@@ -185,8 +189,9 @@ def _shortened(data: bytes, longest: int) -> bytes:
         message = mesos.Resource.FromString(data)
     except DecodeError:
         return data  # rejected by `decoded`
-    if _length_of_kind(message, longest) <= longest:
-        return data
+    length = _length_of_kind(message, longest)
+    if length <= longest:
+        return _with_few_unknown_fields(data, message, longest - length)
     kind = mesos.Resource()
     kind.CopyFrom(message)
     role = kind.reservations[-1].role if kind.reservations else ""
@@ -200,6 +205,24 @@ def _shortened(data: bytes, longest: int) -> bytes:
     reservation = message.reservations.add(type=mesos.Resource.ReservationInfo.DYNAMIC)
     reservation.role = f"{role}/{NOBODY}" if role and len(role) <= longest else NOBODY
     return message.SerializePartialToString(deterministic=True)
+
+
+def _with_few_unknown_fields(data: bytes, message: mesos.Resource, most: int) -> bytes:
+    """Return a serialised resource, without its unknown fields if they are too long.
+
+    Args:
+        data: The serialised resource.
+        message: The same resource, parsed; it is changed.
+        most: Maximum bytes of the unknown fields.
+    """
+    message.DiscardUnknownFields()  # type: ignore[no-untyped-call,unused-ignore]
+    known = message.SerializePartialToString(deterministic=True)
+    return data if len(data) - len(known) <= most else known
+
+
+def has_short_form(kind: Kind) -> bool:
+    """Return whether a kind is that of a short form, which no role can be offered."""
+    return kind.reservation is not None and kind.reservation.rpartition("/")[2] == NOBODY
 
 
 def _length_of_kind(message: mesos.Resource, longest: int) -> int:

@@ -10,10 +10,9 @@ namespace longshare {
 namespace adapter {
 namespace {
 
-constexpr std::size_t kEntry = 128;        // bytes that stand for the time to compare a reservation or a label of two kinds
-constexpr std::size_t kLongestRange = 22;  // largest size of the two numbers of a range
-constexpr unsigned char kLastType = 3;     // the number of the type TEXT
-const char* const kNobody = "..";          // last level of a role. Mesos permits no such role.
+constexpr std::size_t kEntry = 128;     // bytes that stand for the time to compare a reservation or a label of two kinds
+constexpr unsigned char kLastType = 3;  // the number of the type TEXT
+const char* const kNobody = "..";       // last level of a role. Mesos permits no such role.
 
 using Wire = Field::Wire;
 
@@ -26,7 +25,7 @@ std::string content(const std::string& message, const Field& field) { return mes
 std::string find(int number, const std::string& message) {
   std::string found;
   visit_fields(message, [&](const Field& field) {
-    if (field.number == number && field.delimited()) {
+    if (field.number == number) {
       found = content(message, field);
     }
     return true;
@@ -45,12 +44,11 @@ void append(int number, const std::string& value, std::string* to) {
   *to += value;
 }
 
-// Returns a serialised message with some of its fields only: their numbers, with the encodings of their values.
-std::string known_fields(const std::map<int, Wire>& fields, const std::string& message) {
+// Returns a serialised message with two of its fields only.
+std::string only(int one, int other, const std::string& message) {
   std::string kept;
   visit_fields(message, [&](const Field& field) {
-    const auto known = fields.find(field.number);
-    if (known != fields.end() && known->second == field.wire) {
+    if (field.number == one || field.number == other) {
       kept.append(message, field.begin, field.bytes());
     }
     return true;
@@ -58,34 +56,14 @@ std::string known_fields(const std::map<int, Wire>& fields, const std::string& m
   return kept;
 }
 
-// Returns a serialised amount or allocation without unknown fields. Frameworks decide the length of unknown fields, too.
-std::string without_unknown(int number, const std::string& amount) {
-  if (number != RANGES) {
-    return known_fields({{1, number == SCALAR ? Wire::WIRETYPE_FIXED64 : Wire::WIRETYPE_LENGTH_DELIMITED}}, amount);
-  }
-  std::string ranges;
-  visit_fields(amount, [&](const Field& field) {
-    if (field.number != 1 || !field.delimited()) {
-      return true;
-    }
-    if (field.end - field.content <= kLongestRange) {
-      ranges.append(amount, field.begin, field.bytes());
-    } else {
-      append(1, known_fields({{1, Wire::WIRETYPE_VARINT}, {2, Wire::WIRETYPE_VARINT}}, content(amount, field)), &ranges);
-    }
-    return true;
-  });
-  return ranges;
-}
-
 // Returns what decides whether a disk is indivisible, and its identifiers. Mesos permits frameworks identifiers of 255 bytes at most.
 std::string short_disk(const std::string& disk) {
   std::string result;
   visit_fields(disk, [&](const Field& field) {
-    if (field.number == 1 && field.delimited()) {  // the ID of a persistent volume
-      append(1, known_fields({{1, Wire::WIRETYPE_LENGTH_DELIMITED}}, content(disk, field)), &result);
-    } else if (field.number == 3 && field.delimited()) {  // the type and the ID of a source
-      append(3, known_fields({{1, Wire::WIRETYPE_VARINT}, {4, Wire::WIRETYPE_LENGTH_DELIMITED}}, content(disk, field)), &result);
+    if (field.number == 1) {  // the ID of a persistent volume
+      append(1, only(1, 1, content(disk, field)), &result);
+    } else if (field.number == 3) {  // the type and the ID of a source
+      append(3, only(1, 4, content(disk, field)), &result);
     }
     return true;
   });
@@ -96,7 +74,7 @@ std::string short_disk(const std::string& disk) {
 std::size_t texts(const std::set<int>& numbers, const std::string& message) {
   std::size_t size = 0;
   visit_fields(message, [&](const Field& field) {
-    size += field.delimited() && numbers.count(field.number) != 0 ? field.end - field.content : 0;
+    size += numbers.count(field.number) != 0 ? field.end - field.content : 0;
     return true;
   });
   return size;
@@ -107,7 +85,7 @@ std::size_t labels(const std::string& list) {
   std::set<std::pair<std::string, std::string>> different;
   std::size_t size = 0;
   visit_fields(list, [&](const Field& field) {
-    if (field.number == 1 && field.delimited()) {
+    if (field.number == 1) {
       const std::string label = content(list, field);
       const auto added = different.emplace(find(1, label), find(2, label));
       size += kEntry + (added.second ? added.first->first.size() + added.first->second.size() : 0);
@@ -121,9 +99,6 @@ std::size_t labels(const std::string& list) {
 std::size_t length_of_kind(const std::string& resource) {
   std::size_t size = 0;
   visit_fields(resource, [&](const Field& field) {
-    if (!field.delimited()) {
-      return true;
-    }
     const std::string value = content(resource, field);
     if (field.number == NAME) {
       size += value.size();
@@ -141,28 +116,128 @@ std::size_t length_of_kind(const std::string& resource) {
   return size;
 }
 
-// Returns whether a field has a type of an amount that Mesos knows. Protobuf also keeps other numbers as unknown fields.
-bool is_type(const Field& field, const std::string& value) {
-  return field.wire == Wire::WIRETYPE_VARINT && value.size() == 1 && static_cast<unsigned char>(value[0]) <= kLastType;
+// Returns whether Mesos knows a type of an amount. Protobuf keeps other types as unknown fields.
+bool is_type(const std::string& value) { return value.size() == 1 && static_cast<unsigned char>(value[0]) <= kLastType; }
+
+// The types of the messages that a mesos.Resource can contain. Messages without known fields have the type EMPTY.
+enum Type {
+  NO_MESSAGE,
+  EMPTY,
+  RESOURCE,
+  TEXT,
+  NUMBER,
+  VALUES_OF_RANGES,
+  ONE_RANGE,
+  DISK_INFO,
+  PERSISTENCE,
+  VOLUME,
+  SOURCE,
+  LABELS,
+  LABEL,
+  RESERVATION_INFO
+};
+
+constexpr Wire VARINT = Wire::WIRETYPE_VARINT;
+constexpr Wire FIXED64 = Wire::WIRETYPE_FIXED64;
+constexpr Wire DELIMITED = Wire::WIRETYPE_LENGTH_DELIMITED;
+
+struct Known {
+  Type holder;
+  int number;
+  Wire wire;
+  Type type;
+};
+
+// The fields that the service knows, in proto/allocator/contract/mesos.proto.
+const Known kKnown[] = {
+    {RESOURCE, NAME, DELIMITED, NO_MESSAGE},
+    {RESOURCE, TYPE, VARINT, NO_MESSAGE},
+    {RESOURCE, SCALAR, DELIMITED, NUMBER},
+    {RESOURCE, RANGES, DELIMITED, VALUES_OF_RANGES},
+    {RESOURCE, SET, DELIMITED, TEXT},
+    {RESOURCE, ROLE, DELIMITED, NO_MESSAGE},
+    {RESOURCE, DISK, DELIMITED, DISK_INFO},
+    {RESOURCE, RESERVATION, DELIMITED, RESERVATION_INFO},
+    {RESOURCE, REVOCABLE, DELIMITED, EMPTY},
+    {RESOURCE, SHARED, DELIMITED, EMPTY},
+    {RESOURCE, ALLOCATION, DELIMITED, TEXT},
+    {RESOURCE, PROVIDER, DELIMITED, TEXT},
+    {RESOURCE, RESERVATIONS, DELIMITED, RESERVATION_INFO},
+    {NUMBER, 1, FIXED64, NO_MESSAGE},
+    {TEXT, 1, DELIMITED, NO_MESSAGE},
+    {VALUES_OF_RANGES, 1, DELIMITED, ONE_RANGE},
+    {ONE_RANGE, 1, VARINT, NO_MESSAGE},
+    {ONE_RANGE, 2, VARINT, NO_MESSAGE},
+    {DISK_INFO, 1, DELIMITED, PERSISTENCE},
+    {DISK_INFO, 2, DELIMITED, VOLUME},
+    {DISK_INFO, 3, DELIMITED, SOURCE},
+    {PERSISTENCE, 1, DELIMITED, NO_MESSAGE},
+    {PERSISTENCE, 2, DELIMITED, NO_MESSAGE},
+    {VOLUME, 1, DELIMITED, NO_MESSAGE},
+    {VOLUME, 2, DELIMITED, NO_MESSAGE},
+    {VOLUME, 3, VARINT, NO_MESSAGE},
+    {SOURCE, 1, VARINT, NO_MESSAGE},
+    {SOURCE, 2, DELIMITED, TEXT},
+    {SOURCE, 3, DELIMITED, TEXT},
+    {SOURCE, 4, DELIMITED, NO_MESSAGE},
+    {SOURCE, 5, DELIMITED, LABELS},
+    {SOURCE, 6, DELIMITED, NO_MESSAGE},
+    {SOURCE, 7, DELIMITED, NO_MESSAGE},
+    {LABELS, 1, DELIMITED, LABEL},
+    {LABEL, 1, DELIMITED, NO_MESSAGE},
+    {LABEL, 2, DELIMITED, NO_MESSAGE},
+    {RESERVATION_INFO, 1, DELIMITED, NO_MESSAGE},
+    {RESERVATION_INFO, 2, DELIMITED, LABELS},
+    {RESERVATION_INFO, 3, DELIMITED, NO_MESSAGE},
+    {RESERVATION_INFO, 4, VARINT, NO_MESSAGE},
+};
+
+const Known* known(Type holder, int number, Wire wire) {
+  for (const Known& field : kKnown) {
+    if (field.holder == holder && field.number == number && field.wire == wire) {
+      return &field;
+    }
+  }
+  return nullptr;
+}
+
+// Returns a serialised message of a type without unknown fields, in it and in messages within it. A field with a known number and
+// another encoding is unknown, too. Frameworks decide the length of unknown fields.
+std::string known_fields(const std::string& message, Type type) {
+  std::string kept;
+  visit_fields(message, [&](const Field& field) {
+    const Known* of_field = known(type, field.number, field.wire);
+    if (of_field != nullptr && of_field->type == NO_MESSAGE) {
+      kept.append(message, field.begin, field.bytes());
+    } else if (of_field != nullptr) {
+      append(field.number, known_fields(content(message, field), of_field->type), &kept);
+    }
+    return true;
+  });
+  return kept;
 }
 
 }  // namespace
 
 bool shorten(std::string* resource, std::size_t longest) {
-  if (resource->size() <= kSmall || length_of_kind(*resource) <= longest) {
+  if (resource->size() <= kSmall) {
     return false;
   }
+  std::string known_part = known_fields(*resource, RESOURCE);
+  const std::size_t length = length_of_kind(known_part);
+  if (length <= longest) {
+    if (resource->size() - known_part.size() <= longest - length) {
+      return false;
+    }
+    resource->swap(known_part);
+    return true;
+  }
   std::map<int, std::string> values;  // by the field's number
-  visit_fields(*resource, [&](const Field& field) {
-    std::string value = content(*resource, field);
-    const bool known = field.number == TYPE ? is_type(field, value) : field.delimited();
-    if (!known) {
-      return true;
+  visit_fields(known_part, [&](const Field& field) {
+    const std::string value = content(known_part, field);
+    if (field.number != TYPE || is_type(value)) {
+      values[field.number] = value;
     }
-    if ((field.number >= SCALAR && field.number <= SET) || field.number == ALLOCATION) {
-      value = without_unknown(field.number, value);
-    }
-    values[field.number] = value;
     return true;
   });
   if (values[NAME].size() > longest) {

@@ -17,6 +17,9 @@ constexpr std::size_t kSmall = 256;
 // Replaces a serialised mesos.Resource by its short form, if its kind has more than `longest` bytes. Returns whether the resource
 // was replaced.
 //
+// Fields that the service does not know are left out if the kind has more than `longest` bytes together with them. Mesos ignores
+// them when it compares resources, so the resource stays of the same kind. A framework can add them to its reservations.
+//
 // The short form is the same as the service's (`shortened` in allocator/cluster/resources/kinds.py). It has the same amount and
 // allocation, and the identifiers of a disk. Its only reservation is for a role that cannot exist, below the role of the last
 // reservation. Equal kinds have equal short forms, so events and snapshots agree.
