@@ -501,7 +501,7 @@ def test_roles_that_declined_their_own_reserved_resources_cost_other_events_litt
     assert cost(240) - cost(120) < 120 * FOR_ONE_RESERVATION
 
 
-FOR_ONE_RESERVATION = 45
+FOR_ONE_RESERVATION = 38
 """Calls that an event may cost for each role with a reservation on the agent."""
 
 

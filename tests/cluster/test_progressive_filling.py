@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typing_extensions import override
 
-from allocator.cluster.allocation import offer_builder
+from allocator.cluster.allocation import client_index, offer_builder
 from allocator.cluster.engine import Engine
 from allocator.cluster.engine.allocation_cycle import AllocationCycle
 from allocator.cluster.input.limits import Limits
@@ -300,7 +300,11 @@ def one_by_one() -> Iterator[None]:
 
 def check(seed: int, steps: int, world: type[World] = World) -> None:
     """Compare a world with the reference; in half of the worlds, masks examine single clients."""
-    with patch.object(offer_builder, "_LARGE_GROUP", 1 + seed % 2 * 15):
+    large = 1 + seed % 2 * 15
+    with (
+        patch.object(offer_builder, "LARGE_GROUP", large),
+        patch.object(client_index, "LARGE_GROUP", large),
+    ):
         at_once = list(world(seed, steps).play())
     with one_by_one():
         plain = list(world(seed, steps).play())

@@ -22,6 +22,9 @@ class Answer:
         slice_offers: Least number of offers in a slice; 0: the answer is not cut.
     """
 
+    largest_size = 0
+    """The largest `size` of a slice, or of the decisions since the last cut."""
+
     def __init__(self, sequence: int, slice_offers: int = 0) -> None:
         self.slice_offers = slice_offers
         self.last = contract.Decisions(applied_sequence=sequence)
@@ -29,8 +32,6 @@ class Answer:
         self.size = 0
         """Bytes of the resources in the offers since the last cut, of agents that no quick decision
         offered."""
-        self.largest_size = 0
-        """The largest `size` of a slice, or of the decisions since the last cut."""
         self._slices: list[contract.Decisions] = []
 
     @property

@@ -14,12 +14,15 @@ from allocator.cluster.frameworks.framework import Client, OfferRules
 from allocator.cluster.frameworks.subscription import Alternatives
 from allocator.cluster.offers.offer_constraints import ChangedExclusions
 from allocator.cluster.offers.offer_filters import OfferFilters
+from allocator.cluster.quota import top_level
 from allocator.cluster.resources import Resources
 from allocator.cooperative import Cooperative, run_to_completion
 from allocator.fairness.quantities import Quantities
 
 _CLIENTS_A_STEP = 200
 """Clients examined in one step of an update."""
+LARGE_GROUP = 16
+"""Number of clients from which a group is examined by masks, instead of client by client."""
 _CHANGES = 64
 """Number of changed conditions, in addition to all conditions, at which masks are recomputed."""
 _RESERVATIONS = 64
@@ -305,8 +308,8 @@ class ClientIndex:
         """Clients whose own minimum offer replaces the master's minimum."""
         self._without_minimum: ClientMask = 0
         """Clients whose own minimum offer is empty: every offer reaches this minimum."""
-        # Clients of a role and of its sub-roles.
-        self._in_role: dict[str, ClientMask] = {}
+        # Clients of a role and of its sub-roles. Top-level roles with `LARGE_GROUP` clients or more.
+        self._in_role, self.large_roles = dict[str, ClientMask](), dict[str, None]()
         # Results of `reserved_for` since the last change of a client.
         self._reserved_for: dict[frozenset[str], ClientMask] = {}
         self._alike: dict[tuple[bool, frozenset[int]], ClientMask] = {}
@@ -418,6 +421,7 @@ class ClientIndex:
         for group, key in self._groups(client, facts):
             clients = group.get(key)
             group[key] = bit if clients is None else clients | bit
+        self._note_size(top_level(client.role))
         for table, _ in self._needs(facts):
             table.clients |= bit
 
@@ -437,6 +441,7 @@ class ClientIndex:
                 group[key] = remaining
             else:
                 del group[key]
+        self._note_size(top_level(client.role))
         for table, _ in self._needs(facts):
             table.clients &= ~facts.bit
         del self.client[facts.bit], self.bit[client]
@@ -448,6 +453,13 @@ class ClientIndex:
         self._own_minimum &= others
         self._without_minimum &= others
         self.beyond_a_task &= others
+
+    def _note_size(self, role: str) -> None:
+        """Update whether a top-level role has many clients."""
+        if self.in_role(role).bit_count() >= LARGE_GROUP:
+            self.large_roles[role] = None
+        else:
+            self.large_roles.pop(role, None)
 
     def _first_share(self, demand: Quantities, minimums: Alternatives | None) -> Quantities | None:
         """Return `_Facts.first` for a demand and the alternative minimums of its client."""

@@ -6,7 +6,13 @@ from typing import TYPE_CHECKING
 
 from allocator.cluster.agents.agent import Agent
 from allocator.cluster.allocation.answer import Answer
-from allocator.cluster.allocation.client_index import ClientIndex, ClientMask, fewest_tasks, ones
+from allocator.cluster.allocation.client_index import (
+    LARGE_GROUP,
+    ClientIndex,
+    ClientMask,
+    fewest_tasks,
+    ones,
+)
 from allocator.cluster.allocation.client_order import CycleSorters
 from allocator.cluster.allocation.progressive_filling import Needs
 from allocator.cluster.frameworks.framework import Client, Framework, OfferRules
@@ -108,8 +114,6 @@ def reaches_limit(quantities: Quantities, limit: Mapping[str, float]) -> bool:
     return any(amount >= limit.get(name, amount + 1) for name, amount in quantities.items())
 
 
-_LARGE_GROUP = 16
-"""Number of clients from which a group is examined by masks, instead of client by client."""
 _GROUPS_A_STEP = 100
 """Groups of clients in a cooperative step."""
 _FILTERS_A_STEP = 500
@@ -236,10 +240,10 @@ class OfferBuilder:
         """
         free, filters, declining = agent.available, self._cluster.filters, 0
         differ = index.by_demand or not free.ordinary
-        if not differ or clients.bit_count() < _LARGE_GROUP:
+        if not differ or clients.bit_count() < LARGE_GROUP:
             return 0
         clients &= filters.clients_on(agent.id)
-        if clients.bit_count() < _LARGE_GROUP:
+        if clients.bit_count() < LARGE_GROUP:
             return 0
         offers = _largest_offers(free, clients, index, tasks=tasks)
         for number, (group, part) in enumerate(offers, 1):
@@ -247,7 +251,7 @@ class OfferBuilder:
                 yield
             examined = group & ~declining
             if examined and part is not free:
-                few = examined.bit_count() < _LARGE_GROUP
+                few = examined.bit_count() < LARGE_GROUP
                 decline = filters.few_declining_clients if few else filters.declining_clients
                 declining |= decline(agent.id, part, examined)
         return declining
@@ -548,10 +552,11 @@ def _largest_offers(
     if reserving:
         groups += [
             (clients & index.in_role(top), top)
-            for top in {top_level(role) for role in free.reservations}
+            for top in index.large_roles
+            if free.has_reserved_below(top)
         ]
     for group, top in groups:
-        if group.bit_count() < _LARGE_GROUP:
+        if group.bit_count() < LARGE_GROUP:
             continue
         part = free.offerable_below(top)
         if tasks:
@@ -573,14 +578,14 @@ def _largest_task_offers(
     for demand, alike in index.by_demand.items():
         group = clients & alike
         size = group.bit_count()
-        if size >= _LARGE_GROUP:
+        if size >= LARGE_GROUP:
             yield group, largest.of_tasks(demand)
         elif size:
             small.append((demand, group))
             number += size
     for names, alike in index.by_names.items():
         group = clients & alike
-        if group.bit_count() >= _LARGE_GROUP:
+        if group.bit_count() >= LARGE_GROUP:
             yield group, largest.of_names(names)
     for demand, group in small if number >= _MANY_CLIENTS else ():
         yield group, largest.of_tasks(demand)

@@ -243,9 +243,17 @@ class Resources(Mapping[Kind, Amount]):
         return True
 
     def offerable_below(self, top: str) -> "Resources":
-        """Return the entries that reservations allow to offer to a top-level role or a sub-role."""
-        below = self._below.get(top, ())
+        """Return the entries that reservations allow to offer to a top-level role or a sub-role.
+
+        Args:
+            top: The top-level role; empty for a role that no entry is reserved for.
+        """
+        below = self._below.get(top, ()) if top else ()
         return self._part([None, *below]) if below else self.unreserved
+
+    def has_reserved_below(self, top: str) -> bool:
+        """Return whether entries are reserved for a top-level role or a sub-role."""
+        return top in self._below
 
     @lazily
     def _below(self) -> dict[str, list[str]]:

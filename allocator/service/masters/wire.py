@@ -307,7 +307,7 @@ def _may_exceed(data: bytes, limit: int) -> Cooperative[bool]:
     """
     if len(data) * _DENSEST <= limit:
         return False
-    with suppress(WireError):  # whoever parses the message reports the error
+    with suppress(WireError):  # the parser reports the error later
         if (yield from _has_few_light_fields(data, limit)):
             return False
     remaining = limit - 1 - len(data) / _BYTES
