@@ -38,6 +38,8 @@ scan that waits for a processor so costs no further pause."""
 _LONGEST_REST = 0.1
 _LOG_EVERY = 60.0
 """Minimum seconds between two log lines about scans that failed."""
+_COMPARE_EVERY = 0.5
+"""Seconds between two comparisons of the process's memory. Each of them wakes the event loop."""
 _PAUSE = 0.0001
 """Seconds that a scan leaves to other threads after each step. Slower scans would leave thousands
 of new connections a second open."""
@@ -153,6 +155,8 @@ class Connections:
         """Whether peers sent much outside of permitted calls between the latest two scans."""
         self._log_next = 0.0
         """Monotonic time of the next log line about a scan that failed."""
+        self._compare_next = 0.0
+        """Monotonic time of the next comparison of the process's memory."""
         self._noting = threading.Lock()
         """Lock on `_calls`, which the event loop changes while another thread scans."""
 
@@ -234,22 +238,42 @@ class Connections:
             await asyncio.to_thread(thread.join)
 
     def _scan_until(self, stop: threading.Event, loop: asyncio.AbstractEventLoop) -> None:
-        """Scan again and again until an event is set; the loop returns free memory."""
+        """Scan again and again until an event is set; the loop returns free memory.
+
+        Without a TCP port there is nothing to scan, because `scan` leaves Unix sockets alone. The
+        recorded calls are then deleted.
+        """
         rest = _SCAN_EVERY
         while not stop.wait(rest):
-            started = time.thread_time()
             rest = _LONGEST_REST
             try:
-                for _ in self.scan():
-                    time.sleep(_PAUSE)
-                # A connection with a large certificate takes up to 1.7 MB.
-                loop.call_soon_threadsafe(gc_tuning.trim_if_grown)
+                if any(self.ports):
+                    rest = self._scan_now()
+                else:
+                    with self._noting:
+                        self._calls.clear()
+                self._compare_memory(loop)
             except Exception:  # noqa: BLE001 - without scans, floods would keep masters out
                 self._log_failure()
-            else:
-                duration = time.thread_time() - started
-                rest = _HASTY_SCAN_EVERY if self._hasty else _SCAN_EVERY
-                rest = max(rest, min(_SCAN_REST * duration, _LONGEST_REST))
+
+    def _scan_now(self) -> float:
+        """Scan, and return the seconds until the next scan."""
+        started = time.thread_time()
+        for _ in self.scan():
+            time.sleep(_PAUSE)
+        duration = time.thread_time() - started
+        rest = _HASTY_SCAN_EVERY if self._hasty else _SCAN_EVERY
+        return max(rest, min(_SCAN_REST * duration, _LONGEST_REST))
+
+    def _compare_memory(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Let the loop return free memory if the process has grown, once per `_COMPARE_EVERY`.
+
+        A connection with a large certificate takes up to 1.7 MB.
+        """
+        now = time.monotonic()
+        if now >= self._compare_next:
+            self._compare_next = now + _COMPARE_EVERY
+            loop.call_soon_threadsafe(gc_tuning.trim_if_grown)
 
     def _log_failure(self) -> None:
         """Log the error of a scan, at most once per `_LOG_EVERY`."""

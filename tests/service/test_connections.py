@@ -300,10 +300,13 @@ class Pauses:
         return len(self.seconds) > self._number
 
 
-def scan_with(connections: Connections, pauses: Pauses) -> None:
-    loop: Any = mock.Mock()
+def scan_with(connections: Connections, pauses: Pauses, port: int = 4000) -> mock.Mock:
+    """Scan until the pauses end; return the event loop, which records its calls."""
+    loop = mock.Mock()
     event: Any = pauses
+    connections.ports.add(port)
     connections._scan_until(event, loop)
+    return loop
 
 
 def test_scanning_goes_on_after_an_error_and_logs_it_once_a_minute(
@@ -323,6 +326,35 @@ def test_scanning_goes_on_after_an_error_and_logs_it_once_a_minute(
         scan_with(Connections(), Pauses(5))
     assert scans == 5
     assert [(entry["log_level"], entry["exc_info"]) for entry in logs] == [("error", True)] * 2
+
+
+@pytest.mark.parametrize(("port", "scanned"), [(4000, 51), (0, 0)], ids=["TCP", "Unix"])
+def test_a_service_is_scanned_only_with_a_tcp_port_and_its_loop_wakes_twice_a_second(
+    monkeypatch: pytest.MonkeyPatch, port: int, scanned: int
+) -> None:
+    now, scans = 1000.0, 0
+
+    def scan(_: object) -> Iterator[None]:
+        nonlocal scans
+        scans += 1
+        return iter(())
+
+    class Sleeps(Pauses):
+        def wait(self, seconds: float) -> bool:
+            nonlocal now
+            now += seconds
+            return super().wait(seconds)
+
+    monkeypatch.setattr(Connections, "scan", scan)
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    monkeypatch.setattr(time, "thread_time", lambda: 0.0)
+    sleeps = Sleeps(51)
+    connections = Connections()
+    connections.note("unix:", permitted=True, master=True)
+    loop = scan_with(connections, sleeps, port)
+    assert scans == scanned
+    assert bool(connections._calls) == bool(port)
+    assert loop.call_soon_threadsafe.call_count <= 1 + sum(sleeps.seconds) / 0.5
 
 
 def test_a_scan_that_waits_for_a_processor_does_not_delay_the_next_scan(
