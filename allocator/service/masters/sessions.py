@@ -1,11 +1,9 @@
 """The gRPC service for Mesos masters: all connected masters, of which only the leader is served."""
 
-import io
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import grpc
 import structlog
-from google.protobuf import proto
 
 from allocator.cluster.engine import Engine
 from allocator.cluster.input.limits import Limits
@@ -323,7 +321,5 @@ def serialised(reply: Reply) -> bytes:
     """Return the serialised `ToMaster` message that a reply stands for."""
     if isinstance(reply, contract.ToMaster):
         return reply.SerializeToString()
-    message = io.BytesIO()
-    message.write(_DECISIONS_TAG)
-    proto.serialize_length_prefixed(reply, message)
-    return message.getvalue()
+    decisions = reply.SerializeToString()
+    return b"".join((_DECISIONS_TAG, wire.varint(len(decisions)), decisions))

@@ -389,8 +389,8 @@ def _merge_steps(
             if owners:
                 part = yield from _without_lists(data, (start, stop), nested, _Cut(owners))
                 weight = _weight(part, nested)
-                rest = data[start_of_part : start - len(_varint(stop - start))]
-                message.MergeFrom(_read(type(message), rest + _varint(len(part)) + part))
+                rest = data[start_of_part : start - len(varint(stop - start))]
+                message.MergeFrom(_read(type(message), rest + varint(len(part)) + part))
                 start_of_part = stop
             remaining -= weight
         elif kind == _LENGTH_DELIMITED and remaining < math.inf:
@@ -777,7 +777,7 @@ def _with_short_resources(
                 value = shortened(data[start:stop], longest)
             else:
                 value = yield from _with_short_resources(data, (start, stop), nested, longest)
-            out += data[last : start - len(_varint(stop - start))] + _varint(len(value)) + value
+            out += data[last : start - len(varint(stop - start))] + varint(len(value)) + value
             last = stop
         if stop - step >= _STEP:
             step = stop
@@ -835,8 +835,8 @@ def _skipped_event(data: bytes, begin: int, end: int) -> bytes:
             out += data[last:stop]
         elif name in _FILTERING_CALLS or name in _CALLS_THAT_END_FILTERS:
             identifier = _framework_id(data, start, stop)
-            value = _ID_TAG + _varint(len(identifier)) + identifier
-            out += _varint(number << 3 | _LENGTH_DELIMITED) + _varint(len(value)) + value
+            value = _ID_TAG + varint(len(identifier)) + identifier
+            out += varint(number << 3 | _LENGTH_DELIMITED) + varint(len(value)) + value
         last = stop
     return bytes(out)
 
@@ -903,7 +903,7 @@ def _without_lists(
         nested = shape.nested.get(number) if kind == _LENGTH_DELIMITED else None
         if nested is not None and nested.full_name in _carriers():
             value = yield from _without_lists(data, (start, stop), nested, cut)
-            out += data[last : start - len(_varint(stop - start))] + _varint(len(value)) + value
+            out += data[last : start - len(varint(stop - start))] + varint(len(value)) + value
         elif number not in lists:
             out += data[last:stop]
         last = stop
@@ -968,7 +968,7 @@ def _unlisted_mark(framework: bytes) -> bytes:
         framework: The framework ID.
     """
     tag = contract.ExclusionList.UNLISTED_FIELD_NUMBER << 3 | _LENGTH_DELIMITED
-    return bytes([tag]) + _varint(len(framework)) + framework
+    return bytes([tag]) + varint(len(framework)) + framework
 
 
 def _read(kind: type[M], data: bytes) -> M:
@@ -1056,7 +1056,7 @@ def _escape_text(data: bytes, descriptor: Descriptor) -> bytes:
         elif number in shape.texts and not _is_utf8(value):
             value = readable(value).encode()
         if value != data[start:stop]:
-            out += data[last : start - len(_varint(stop - start))] + _varint(len(value)) + value
+            out += data[last : start - len(varint(stop - start))] + varint(len(value)) + value
             last = stop
     return bytes(out + data[last:])
 
@@ -1120,7 +1120,7 @@ def _read_varint(data: bytes, at: int, end: int) -> tuple[int, int]:
     raise WireError("a number that does not end")
 
 
-def _varint(number: int) -> bytes:
+def varint(number: int) -> bytes:
     """Encode a number as protobuf's variable-length integer."""
     out = bytearray()
     while number > 0x7F:

@@ -16,6 +16,7 @@ from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
 from allocator.cooperative import run_to_completion
 from allocator.service.masters import wire
+from allocator.service.masters.sessions import serialised
 from allocator.service.masters.wire import (
     MAX_STEP_BYTES,
     HeavyEventsError,
@@ -25,6 +26,7 @@ from allocator.service.masters.wire import (
 )
 from bench.played.cluster import PlayedCluster
 from tests.cluster.master_side import framework_info
+from tests.counted import counted
 from tests.service.hostile import calls
 
 MANY = 10**6
@@ -649,3 +651,11 @@ def is_parsed(data: bytes, most_parts: int) -> bool:
     except HeavyEventsError:
         return False
     return True
+
+
+@pytest.mark.parametrize("length", [0, 100, 300, 100_000])
+def test_decisions_are_serialised_as_a_message_with_them_in_few_calls(length: int) -> None:
+    decisions = contract.Decisions(applied_sequence=1, waiting_for="x" * length)
+    message = contract.ToMaster.FromString(serialised(decisions))
+    assert message == contract.ToMaster(decisions=decisions)
+    assert counted(lambda: serialised(decisions)) <= 12

@@ -7,6 +7,7 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+from prometheus_client import CollectorRegistry, Histogram, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
@@ -14,6 +15,7 @@ from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
 from allocator.service.show import mesos_metrics, metrics, user_metrics
 from tests.cluster.master_side import SECOND, agent_call, framework_info, resources
+from tests.counted import counted
 from tests.service.served import Service, Stream, service
 
 SETTINGS = """
@@ -168,3 +170,29 @@ def test_the_name_of_a_metric_ends_with_its_unit() -> None:
 def test_without_a_master_nothing_is_connected(tmp_path: Path) -> None:
     with service(tmp_path, SETTINGS) as running:
         assert scrape(running)["longshare_session_connected",] == 0.0
+
+
+def test_durations_of_messages_are_exported_as_the_library_exports_a_histogram() -> None:
+    definition = mesos_metrics.MESSAGE_DURATION
+    ours, reference = CollectorRegistry(), CollectorRegistry()
+    durations = mesos_metrics.MessageDurations()
+    ours.register(durations)
+    histogram = Histogram(
+        definition.name,
+        definition.text,
+        labelnames=definition.labels,
+        buckets=definition.buckets,
+        registry=reference,
+    )
+    for phase, seconds in (("decide", 0.0001), ("decide", 0.0002), ("write", 20.0), ("write", 0)):
+        durations.observe(phase, seconds)
+        histogram.labels(phase).observe(seconds)
+    lines = generate_latest(reference).decode().splitlines()
+    expected = [line for line in lines if f"{definition.name}_created" not in line]
+    assert generate_latest(ours).decode().splitlines() == expected
+
+
+def test_counting_the_duration_of_a_message_takes_few_calls() -> None:
+    durations = mesos_metrics.MessageDurations()
+    durations.observe("decide", 0.001)
+    assert counted(lambda: durations.observe("decide", 0.001)) <= 5
