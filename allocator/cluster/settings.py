@@ -28,7 +28,8 @@ class EngineSettings:
     `forgets_subtrees`, `leaf_keeps_commitments`, `frameworks_keep_places`, `keeps_weighted_users`,
     `skips_refusing_clients`, `examines_for_clients`, `refusals_wait`, `departed_refuse_nothing`,
     `headroom_counts_volumes_once`, `leaves_only_in_trees`, `kinds_as_in_mesos`,
-    `few_frameworks_keep_places`, `leaf_keeps_use` and `forgetting_unnames_parents`. All other
+    `few_frameworks_keep_places`, `leaf_keeps_use`, `forgetting_unnames_parents` and
+    `ties_after_half_lives`. All other
     defaults hold for the configuration, too.
     """
 
@@ -134,6 +135,10 @@ class EngineSettings:
     """Whether roles above a role that an operator forgets count by their use again, unless another
     weight names them. If false, they count with their full weight until a snapshot if the operator
     had set the weight of the forgotten role. Event logs without this setting mean false."""
+    ties_after_half_lives: bool = False
+    """Whether users with equal decayed use are equal after any number of whole half-lives. If
+    false, rounding errors decide between uses of half a step of 2^-40. Event logs without this
+    setting mean false."""
     kinds_as_in_mesos: bool = False
     """Whether the log was recorded with one kind for all resources that Mesos adds up, whatever the
     form of their labels. The engine ignores this setting, and always has one kind for them, because
@@ -156,6 +161,7 @@ class EngineSettings:
             tree=self.user_key == "role",
             depth=self.limits.role_depth if self.user_key == "role" else math.inf,
             exact_ties=self.exact_ties,
+            steps_from_zero=not self.ties_after_half_lives,
             counts_for=self.counts_for,
             forget_after=self.forget_after,
             idle_users=self.limits.idle_users,

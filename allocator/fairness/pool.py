@@ -19,6 +19,7 @@ from allocator.fairness.policies.sdrf import Sdrf
 from allocator.fairness.pool_parameters import PoolParameters
 from allocator.fairness.priorities import (
     NEAR,
+    OFFSET,
     Envelope,
     Rank,
     commitment_envelope,
@@ -141,6 +142,8 @@ class Pool(Generic[User]):
             Measurements use this to count operations. With a watch, each change is ranked at once.
         exact_ties: If true, priorities that differ only by rounding errors are not treated as
             equal. Replays of event logs of version 1.0 need this.
+        steps_from_zero: If true, values of half a step are between two steps, so that rounding
+            errors decide. Replays of event logs of former versions need this.
         counts_for: A user's fraction of n is at most this multiple of its use, as sampled by
             `look`. Infinite: each user counts with its whole weight, as in the papers.
         clock: A clock that other pools share; `now` has no effect then. The owner of the clock
@@ -158,6 +161,7 @@ class Pool(Generic[User]):
         machines: Machines[User] | None = None,
         watch: Watch | None = None,
         exact_ties: bool = False,
+        steps_from_zero: bool = False,
         counts_for: float = math.inf,
         clock: PoolClock | None = None,
     ) -> None:
@@ -167,6 +171,7 @@ class Pool(Generic[User]):
         self.policy = policy
         self._has_levels = policy.has_levels and not exact_ties
         self._rounds_keys = isinstance(policy, KeyPolicy) and not exact_ties
+        self._offset = 0.0 if steps_from_zero else OFFSET
         self._forgets_held = exact_ties and policy.has_levels and policy.least > 0.0
         self._has_memory = policy.tau is not None
         self._sdrf = _sdrf_form(policy)
@@ -917,7 +922,7 @@ class Pool(Generic[User]):
         self._rate_changed()
         fork: Pool[User] = Pool(self.policy, now=self._clock.now, clock=clock)
         fork._has_levels, fork._rounds_keys = self._has_levels, self._rounds_keys
-        fork._forgets_held = self._forgets_held
+        fork._forgets_held, fork._offset = self._forgets_held, self._offset
         fork._parameters = self._parameters.copy()
         fork._base, fork._last_queue_place, fork._active = (
             self._base,
@@ -1426,8 +1431,9 @@ class Pool(Generic[User]):
         """Return the key of a user's present `Policy.level`."""
         now = self._clock.now
         if self._sdrf:
-            return level_key(self._sdrf_priority(account, now, -1.0))  # the phase at `now` is −1
-        return self.policy.level(account, now).key
+            priority = self._sdrf_priority(account, now, -1.0)  # the phase at `now` is −1
+            return level_key(priority, self._offset)
+        return self.policy.level(account, now).key_after(self._offset)
 
     def _sdrf_priority(self, account: Account, base: float, phase: float) -> Envelope:
         """Return the result of `Sdrf.attribute`."""

@@ -392,6 +392,12 @@ NEAR = 2.0**-39
 size if the size exceeds 1. A step of `Level.key` is half as long."""
 _STEPS = 6144.0
 """Floats near this number are 2^-40 apart."""
+OFFSET = (math.sqrt(5.0) - 2.0) / 2.0 * 2.0**-40
+"""A number that is subtracted before rounding to steps of 2^-40.
+
+Values after whole half-lives are often multiples of a power of 2. Without this number, some of them
+are half a step, and rounding errors decide between two steps. With it, no simple fraction is near
+the bounds between steps."""
 _INTEGERS = 1.5 * 2.0**52
 """Floats near this number are integers."""
 
@@ -409,17 +415,29 @@ class Level(NamedTuple):
 
     @property
     def key(self) -> tuple[int, float, float]:
-        """The sort key of this priority, rounded so that rounding errors seldom change it.
+        """The result of `key_after` for steps that begin at 0."""
+        return self.key_after(0.0)
+
+    def key_after(self, offset: float) -> tuple[int, float, float]:
+        """Return the sort key of this priority, rounded so that rounding errors seldom change it.
 
         Values below 1 are rounded to multiples of 2^-40, all other numbers to 40 significant bits.
+
+        Args:
+            offset: Number that is subtracted from the value before it is rounded, such as `OFFSET`.
         """
-        return self.rank, in_steps(self.value), forty_bits(self.growth)
+        return self.rank, in_steps(self.value - offset), forty_bits(self.growth)
 
 
-def level_key(priority: Envelope) -> tuple[int, float, float]:
-    """Return the key of the level of an SDRF priority whose present decay factor is 1."""
-    value, growth = _level(priority)
-    return 0, in_steps(value), forty_bits(growth)
+def level_key(priority: Envelope, offset: float = 0.0) -> tuple[int, float, float]:
+    """Return the key of the level of an SDRF priority whose present decay factor is 1.
+
+    Args:
+        priority: The priority.
+        offset: Number that is subtracted from values before they are rounded, such as `OFFSET`.
+    """
+    value, growth = _level(priority, offset)
+    return 0, in_steps(value - offset), forty_bits(growth)
 
 
 def level_of(priority: Envelope) -> Level:
@@ -427,14 +445,14 @@ def level_of(priority: Envelope) -> Level:
     return Level(0, *_level(priority))
 
 
-def _level(priority: Envelope) -> tuple[float, float]:
+def _level(priority: Envelope, offset: float = 0.0) -> tuple[float, float]:
     """Return value and growth of an SDRF priority whose present decay factor is 1."""
     lines = priority.constant_if_decayed(1.0).lines
     if len(lines) == 1:
         ((begin, slope),) = lines
     else:  # of equal lines, the fastest-growing, as in `Envelopes.compare`
-        begin, slope = max(lines, key=lambda line: (in_steps(line[0] + line[1]), -line[1]))
-    return begin + slope, in_steps(-slope)
+        begin, slope = max(lines, key=lambda line: (in_steps(line[0] + line[1] - offset), -line[1]))
+    return begin + slope, in_steps(-slope - offset)
 
 
 def in_steps(value: float) -> float:

@@ -853,6 +853,7 @@ class Config(SharedConfig):
             leaves_only_in_trees=True,
             leaf_keeps_use=True,
             forgetting_unnames_parents=True,
+            ties_after_half_lives=True,
             kinds_as_in_mesos=True,
             limits=self.limits.limits(),
             users=tuple(

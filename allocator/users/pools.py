@@ -42,7 +42,7 @@ class UserPools(Generic[Client]):
 
     def __init__(self, settings: UserSettings, now: float, excluded: tuple[str, ...]) -> None:
         self._policy = settings.policy
-        self._exact_ties = settings.exact_ties
+        self._exact_ties, self._steps_from_zero = settings.exact_ties, settings.steps_from_zero
         self._excluded = excluded
         self._capacity = Quantities()
         self._charging = True
@@ -370,6 +370,7 @@ class UserPools(Generic[Client]):
             excluded=self._excluded,
             machines=self.machines,
             exact_ties=self._exact_ties,
+            steps_from_zero=self._steps_from_zero,
             counts_for=self._counts_for,
         )
         pool.set_fading(self.tau)

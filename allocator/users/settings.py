@@ -41,6 +41,8 @@ class UserSettings:
     exact_ties: bool = False
     """Whether only users with the same float as priority are equal. If false, users whose
     priorities differ by rounding only are equal, too."""
+    steps_from_zero: bool = False
+    """Whether priorities of half a step are between two steps (`Pool`)."""
     counts_for: float | None = None
     """Maximum weight with which a user counts in entitlements to a resource, as a multiple of the
     user's use of it. Users with an explicit weight always count with their full weight. None: all

@@ -133,6 +133,48 @@ def test_equal_use_that_was_computed_in_other_steps_is_equal(
         assert pool.minimum() == "a", "user b has the larger allocation"
 
 
+@pytest.mark.parametrize("policy", ["slurm-fair-tree", "kueue-afs", "volcano"])
+def test_equal_users_share_equally_after_any_number_of_whole_half_lives(policy: str) -> None:
+    """After 38 or 39 half-lives, the use is half a step in which priorities are compared."""
+
+    def given(half_lives: int, chance: random.Random, *, steps_from_zero: bool) -> set[int]:
+        parameters = {"half_life": 3600.0}
+        pool: Pool[str] = Pool(
+            policies.create(policy, parameters), capacity=CAPACITY, steps_from_zero=steps_from_zero
+        )
+        for user in "abcd":
+            pool.add(user)
+            pool.set_active(user, active=True)
+            pool.allocate(user, Quantities.parse("cpus:2;mem:2"), times=0)
+        pool.advance(3600.0)
+        for user in "abcd":
+            pool.release(user, pool.held(user))
+        for part in sorted(chance.random() for _ in range(6)):
+            pool.advance(3600.0 * (1.0 + part * half_lives))
+            user = chance.choice("abcd")
+            pool.allocate(user, ONE, times=0)
+            pool.release(user, ONE)
+        pool.advance(3600.0 * (1.0 + half_lives))
+        numbers = Counter[str]()
+        for _ in range(8):
+            user = pool.minimum()
+            numbers[user] += 1
+            pool.allocate(user, ONE, times=0)
+        return set(numbers.values())
+
+    seeds = range(scaled(20))
+    for half_lives in range(34, 42):
+        for seed in seeds:
+            shares = given(half_lives, random.Random(seed), steps_from_zero=False)
+            assert shares == {2}, (half_lives, seed)
+    former = [
+        given(half_lives, random.Random(seed), steps_from_zero=True)
+        for half_lives in (38, 39)
+        for seed in seeds
+    ]
+    assert any(shares != {2} for shares in former), "the case is one that the former rule lost"
+
+
 @pytest.mark.parametrize("policy", ["slurm-fair-tree", "kueue-afs", "volcano", "htcondor"])
 def test_use_that_has_decayed_to_almost_nothing_counts_as_nothing(policy: str) -> None:
     """At 2^-40 of the cluster the use is less than a task of a millisecond."""

@@ -143,6 +143,7 @@ def test_every_setting_is_decoded_as_encoded() -> None:
         leaves_only_in_trees=True,
         leaf_keeps_use=True,
         forgetting_unnames_parents=True,
+        ties_after_half_lives=True,
         kinds_as_in_mesos=True,
         limits=Limits(filters=3),
         forget_after=60.0,
