@@ -186,6 +186,15 @@ def test_unknown_fields_count_and_are_left_out_of_too_long_kinds(part: str) -> N
         assert decoded(data)[0] == decoded(plain)[0], "Mesos ignores unknown fields"
 
 
+def test_a_required_field_may_be_missing_from_a_resource_with_unknown_fields() -> None:
+    message = resource("disk", "4")
+    message.disk.volume.container_path = "c" * 2000
+    plain = message.SerializePartialToString(deterministic=True)
+    message.MergeFromString(UNKNOWN * 5)
+    assert shortened(message.SerializePartialToString(), 1800) == plain
+    assert shortened(plain, 1800) is plain
+
+
 def test_a_reservation_with_too_long_unknown_fields_is_offered_without_them() -> None:
     message = reserved([("k", "v")], role=None)
     message.reservations[0].MergeFromString(UNKNOWN * 10)

@@ -308,7 +308,7 @@ class ClientIndex:
         """Clients whose own minimum offer replaces the master's minimum."""
         self._without_minimum: ClientMask = 0
         """Clients whose own minimum offer is empty: every offer reaches this minimum."""
-        # Clients of a role and of its sub-roles. Top-level roles with `LARGE_GROUP` clients or more.
+        # Clients of a role and its sub-roles; top-level roles with `LARGE_GROUP` clients or more.
         self._in_role, self.large_roles = dict[str, ClientMask](), dict[str, None]()
         # Results of `reserved_for` since the last change of a client.
         self._reserved_for: dict[frozenset[str], ClientMask] = {}
