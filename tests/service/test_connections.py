@@ -350,7 +350,7 @@ def test_a_service_is_scanned_only_with_a_tcp_port_and_its_loop_wakes_twice_a_se
     monkeypatch.setattr(time, "thread_time", lambda: 0.0)
     sleeps = Sleeps(51)
     connections = Connections()
-    connections.note("unix:", permitted=True, master=True)
+    connections.note("unix:", True)
     loop = scan_with(connections, sleeps, port)
     assert scans == scanned
     assert bool(connections._calls) == bool(port)
