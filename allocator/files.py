@@ -182,6 +182,39 @@ def require_creatable(path: Path, *, makes_folder: bool = False) -> None:
         )
 
 
+def require_own_folder(path: Path) -> None:
+    """Check that no other user can create or rename files in the folder of a path.
+
+    The folder must belong to root or to this process's user, and others must not be able to write
+    it. Root may check the folder of any owner. A folder that does not exist passes.
+
+    Args:
+        path: The path.
+
+    Raises:
+        OSError: another user can write the folder; `strerror` gives the reason and a remedy.
+    """
+    folder = path.absolute().parent
+    try:
+        status = folder.stat()
+    except FileNotFoundError:
+        return
+    if status.st_mode & stat.S_IWOTH:
+        raise OSError(
+            errno.EPERM,
+            f"every user of this machine can write the folder {folder}: chmod o-w {folder}, or "
+            "name another folder",
+            str(path),
+        )
+    if os.geteuid() not in {0, status.st_uid} and status.st_uid != 0:
+        raise OSError(
+            errno.EPERM,
+            f"the folder {folder} belongs to user {user_name(status.st_uid)}, who could replace "
+            "the file; name another folder",
+            str(path),
+        )
+
+
 def empty(descriptor: int) -> None:
     """Truncate an open file to length 0; a device is left unchanged.
 

@@ -41,6 +41,7 @@ from allocator.files import (
     read_regular_file,
     reason,
     require_creatable,
+    require_own_folder,
     require_regular_file,
     require_writable,
 )
@@ -954,6 +955,8 @@ def _require_writable(name: str, path: Path, apart: list[Path]) -> None:
             os.close(open_for_writing(str(path), os.O_WRONLY, apart=apart))
         else:
             require_creatable(path, makes_folder=name == "recorder.file")
+        if not name.startswith("listen.") and not path.is_char_device():
+            require_own_folder(path)
     except OSError as error:
         raise ConfigError(f"{name}: {path}: {reason(error)}") from error
 

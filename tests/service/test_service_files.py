@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from allocator.files import require_own_folder
 from allocator.service.config import ConfigError, load
 from tests.forks import Longshare, longshare
 from tests.service.served import PATIENCE
@@ -200,6 +201,35 @@ def test_a_check_accepts_files_that_exist_or_that_the_service_creates(tmp_path: 
     completed = checked(tmp_path, text, "--record", str(tmp_path / "log"))
     assert (completed.returncode, completed.stderr) == (0, "")
     assert (tmp_path / "log").read_text() == "a former log"
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o1777])
+def test_a_check_refuses_files_in_a_folder_that_every_user_can_write(
+    tmp_path: Path, mode: int
+) -> None:
+    folder = tmp_path / "shared"
+    folder.mkdir()
+    folder.chmod(mode)
+    text = '[store]\npath = "{0}/shared/store"\n[recorder]\nfile = "{0}/shared/r.csv"\n'
+    completed = checked(tmp_path, text, "--record", f"{folder}/log")
+    assert completed.returncode == 2
+    for complaint in ("store.path", "accounting.database", "recorder.file", "--record"):
+        assert f"{complaint}: {folder}/" in completed.stderr
+    assert completed.stderr.count(f"every user of this machine can write the folder {folder}") == 4
+
+
+def test_a_check_refuses_a_store_in_a_folder_of_another_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if os.geteuid() == 0:
+        os.chown(tmp_path, 12345, -1)
+    owner = tmp_path.stat().st_uid
+    monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
+    with pytest.raises(OSError, match="who could replace the file"):
+        require_own_folder(tmp_path / "store")
+    for user in (owner, 0):
+        monkeypatch.setattr(os, "geteuid", lambda user=user: user)
+        require_own_folder(tmp_path / "store")
 
 
 @pytest.mark.parametrize("name", ["store", "recorder.csv", "key"])
