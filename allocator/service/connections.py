@@ -14,7 +14,7 @@ import asyncio
 import threading
 import time
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping, Sized
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from urllib.parse import unquote
@@ -83,9 +83,14 @@ bytes of a certificate with thousands of names, as long as the connection is ope
 ALL_RECEIVED = 2**18
 """Maximum number of such bytes on all large connections together that a scan leaves open, the
 newest."""
-HOST_ASKING = 1024
-"""Maximum number of connections of one host on which peers have only asked or ordered, not
-connected as masters. A scan closes the oldest above it. A port has room for eight times as many."""
+HOST_ASKING = 64
+"""Maximum number of one host's connections on which peers have only asked or ordered, not connected
+as masters. A scan closes the oldest above it.
+
+Each connection can send 16 KiB between two scans, of which gRPC makes up to 4 MB.
+"""
+ALL_ASKING = 256
+"""The same for all hosts together."""
 _STEP = 128
 """Descriptors examined in one cooperative step, which takes about 0.5 ms."""
 
@@ -341,8 +346,9 @@ class Connections:
         useless += _beyond(ALL_RECEIVED, large)
         refused.sort(key=lambda entry: entry[:2])
         useless.extend(connection for _, _, connection in refused[ALL_REFUSED:])
+        kept = _share(HOST_ASKING, ALL_ASKING, asking)
         for proved in asking.values():
-            useless.extend(connection for _, connection in sorted(proved)[:-HOST_ASKING])
+            useless.extend(connection for _, connection in sorted(proved)[:-kept])
         return useless + self._surplus(unproved)
 
     def _unexpected(self, connection: _Connection, calls: _Calls | None) -> int:
@@ -372,9 +378,7 @@ class Connections:
         Args:
             unproved: Connections without any call, by host.
         """
-        limit = HOST_UNPROVED
-        while limit > 1 and sum(min(len(host), limit) for host in unproved.values()) > ALL_UNPROVED:
-            limit = limit * 3 // 4
+        limit = _share(HOST_UNPROVED, ALL_UNPROVED, unproved)
         surplus = []
         for host in unproved.values():
             if len(host) > limit:
@@ -437,6 +441,19 @@ def _floods(connection: _Connection, calls: _Calls | None) -> bool:
     if connection.unexpected >= MOST_RECEIVED:
         return True
     return calls is not None and calls.refused - calls.permitted >= MOST_REFUSED
+
+
+def _share(limit: int, total: int, hosts: Mapping[str, Sized]) -> int:
+    """Return how many connections of one host stay open, at least 1.
+
+    Args:
+        limit: Maximum number of one host's connections.
+        total: Maximum number of all hosts' connections; hosts with the most lose some first.
+        hosts: The connections, by host.
+    """
+    while limit > 1 and sum(min(len(host), limit) for host in hosts.values()) > total:
+        limit = limit * 3 // 4
+    return limit
 
 
 def _beyond(limit: int, connections: list[_Connection]) -> list[_Connection]:

@@ -34,7 +34,7 @@ IDLE = 60.0
 CONNECTIONS = 8192
 """Maximum number of connections per port. Scans keep the number far lower (see `connections`). A
 silent connection takes about 45 kB."""
-CALLS = 8
+CALLS = 4
 """Maximum number of concurrent calls per connection on a port of operators."""
 MASTER_CALLS = 1
 """Maximum number of concurrent calls per connection on a port of masters, or of both.
@@ -51,6 +51,11 @@ scans leave open cannot reach the number: on a port of masters not from all host
 port of operators not from one host. But gRPC also keeps calls that their peer has reset, and calls
 of closed connections, with up to 10 kB each. Under such a flood, a new master is refused or waits
 for about 0.3 s, and a longer queue would only lengthen the wait.
+"""
+OPERATORS_PENDING = 2**8
+"""The same number on a port of operators only, where no master waits.
+
+A waiting call can have 16 kB of headers, of which gRPC makes up to 4 MB.
 """
 LOOK_EVERY = 1.0
 """Minimum seconds between two checks whether the TLS files have changed."""
@@ -158,6 +163,7 @@ async def _port(
         ConfigError: the address or a TLS file cannot be used.
     """
     calls = CALLS if name == "operators" else MASTER_CALLS
+    pending = OPERATORS_PENDING if name == "operators" else PENDING
     largest = section.largest_message if name == "address" else LARGEST_REQUEST
     server = grpc.aio.server(
         interceptors=[] if limits is None else [limits],
@@ -174,8 +180,8 @@ async def _port(
             ("grpc.max_connection_idle_ms", round(IDLE * 1000)),
             ("grpc.max_allowed_incoming_connections", CONNECTIONS),
             ("grpc.max_concurrent_streams", calls),
-            ("grpc.server.max_pending_requests", PENDING),
-            ("grpc.server.max_pending_requests_hard_limit", PENDING + PENDING // 4),
+            ("grpc.server.max_pending_requests", pending),
+            ("grpc.server.max_pending_requests_hard_limit", pending + pending // 4),
             ("grpc.http2.bdp_probe", 0),  # at most 64 KiB are sent to a stream that is not read
             ("grpc.compression_enabled_algorithms_bitset", _NO_COMPRESSION),
         ],

@@ -47,7 +47,7 @@ def test_a_port_accepts_connections_up_to_the_limit(
     [
         ("address", None, 1, connections.ALL_UNPROVED),
         ("address", True, 1, connections.ALL_UNPROVED),
-        ("operators", False, 8, connections.HOST_UNPROVED),
+        ("operators", False, 4, connections.HOST_UNPROVED),
     ],
 )
 def test_grpc_cancels_calls_only_if_more_wait_than_one_moments_useless_connections_can_begin(

@@ -18,6 +18,8 @@ from allocator.service.rights import Right, Rights, certificate
 LARGEST_REQUEST = 2**18
 """Maximum size of a request in bytes. A command to reset 10,000 users with names of 20 characters
 fits."""
+LARGEST_QUESTION = 2**16
+"""The same for a call that only reads."""
 MOST_CALLS = 256
 """Maximum number of concurrent calls that only read, and of concurrent calls that give commands."""
 PEER_CALLS = 32
@@ -103,11 +105,19 @@ class _Call:
         self.peer.calls += 1
         calls.number += 1
 
-    def end(self, _context: object) -> None:
-        """Release the call's reserved bytes, and no longer count the call.
+    def end_with_task(self) -> None:
+        """End the call once gRPC's present task ends: the reply is sent, or the peer is lost.
 
-        gRPC calls this method once the reply is sent or the peer is lost.
+        A callback of gRPC's context would refer to the context, and the context to the callback.
+        The garbage collector never frees such a cycle if it has examined the call before its end,
+        because `gc_tuning` exempts objects that survive a full collection.
         """
+        task = asyncio.current_task()
+        assert task is not None
+        task.add_done_callback(self._end)
+
+    def _end(self, _task: object) -> None:
+        """Release the call's reserved bytes, and no longer count the call."""
         self._set_reserved(0)
         self._calls.number -= 1
         self.peer.calls -= 1
@@ -216,10 +226,10 @@ class RequestLimits(grpc.aio.ServerInterceptor):
                 refuse(context, grpc.StatusCode.RESOURCE_EXHAUSTED, excess)
                 return None
             call = _Call(calls, name)
-            ended: Any = call.end  # gRPC's stubs do not accept a plain function
-            context.add_done_callback(ended)
+            call.end_with_task()
             try:
-                request = await self._read(context, calls, call.peer, handler.request_deserializer)
+                parse = handler.request_deserializer
+                request = await self._read(context, right, call.peer, parse)
                 if not await call.reserve(self._largest.get(method, FIRST_REPLY)):
                     await abort(context, grpc.StatusCode.RESOURCE_EXHAUSTED, _UNREAD)
                 reply = handler.response_serializer(await handler.unary_unary(request, context))
@@ -235,12 +245,27 @@ class RequestLimits(grpc.aio.ServerInterceptor):
         return grpc.stream_unary_rpc_method_handler(bounded)
 
     async def _read(
-        self, context: _Context, calls: _Calls, peer: _Peer, parse: Callable[[bytes], Any]
+        self, context: _Context, right: Right, peer: _Peer, parse: Callable[[bytes], Any]
     ) -> Any:  # noqa: ANN401
+        """Return the request of a call; end the call if the request is too long or too late.
+
+        While a request is awaited, its peer could send headers of one byte instead. The event loop
+        takes 1 µs for each of them. So only orders may be larger than the bytes that each
+        connection may send in any case.
+
+        Args:
+            context: The gRPC call.
+            right: The right that the call needs.
+            peer: Counters of the peer's calls.
+            parse: Parses the request.
+        """
+        calls = self._calls[right]
+        largest = LARGEST_REQUEST if right == "operators" else LARGEST_QUESTION
+        pending = LARGEST_REQUEST if right == "operators" else 0
         data: Any = b""
         late = ""
         address = context.peer()
-        self._rights.observe_request(address, LARGEST_REQUEST)
+        self._rights.observe_request(address, pending)
         try:
             async with asyncio.timeout(READING_TIME):
                 if self._shared:  # peers take turns
@@ -252,20 +277,20 @@ class RequestLimits(grpc.aio.ServerInterceptor):
             late = "the request did not arrive in time"
         finally:
             sent = 0 if data is grpc.aio.EOF else len(data)
-            self._rights.observe_request(address, -LARGEST_REQUEST, sent)
+            self._rights.observe_request(address, -pending, sent)
         if late:
             gc_tuning.trim_soon()
             await abort(context, grpc.StatusCode.DEADLINE_EXCEEDED, late)
         if data is grpc.aio.EOF:
             await abort(context, grpc.StatusCode.INVALID_ARGUMENT, "the call has no request")
-        if len(data) > LARGEST_REQUEST:
+        if len(data) > largest:
             size = len(data)
             del data
             gc_tuning.trim_soon()
             await abort(
                 context,
                 grpc.StatusCode.RESOURCE_EXHAUSTED,
-                f"a request of {size:,} bytes; at most {LARGEST_REQUEST:,} are accepted",
+                f"a request of {size:,} bytes; at most {largest:,} are accepted",
             )
         try:
             return parse(data)

@@ -1,5 +1,6 @@
 """The sizes of an operator's request and of the answer are limited before any work."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +11,26 @@ from allocator.cluster.engine import Engine
 from allocator.cluster.settings import EngineSettings
 from allocator.contract import admin_pb2 as admin
 from allocator.contract import operator_pb2 as operator
-from allocator.contract.admin_pb2_grpc import AdminStub
+from allocator.contract.admin_pb2_grpc import (
+    AdminServicer,
+    AdminStub,
+    add_AdminServicer_to_server,
+)
 from allocator.fairness import policies
+from allocator.service import listening
+from allocator.service.config import ListenSection
 from allocator.service.operators.orders import concerned_users
-from allocator.service.operators.request_limits import LARGEST_REQUEST
+from allocator.service.operators.request_limits import (
+    LARGEST_QUESTION,
+    LARGEST_REQUEST,
+    RequestLimits,
+)
+from allocator.service.rights import Rights
 from allocator.service.show.shares import user_shares
 from allocator.users.settings import DeclaredUser
 from tests.counted import counted
 from tests.service.operators.test_admin import refusal
-from tests.service.served import service
+from tests.service.served import PATIENCE, service
 
 
 def test_overlong_requests_are_refused_and_long_answers_are_shortened(tmp_path: Path) -> None:
@@ -28,10 +40,15 @@ def test_overlong_requests_are_refused_and_long_answers_are_shortened(tmp_path: 
     ):
         stub = AdminStub(channel)
 
-        too_long = admin.ExplainRequest(user="a" * LARGEST_REQUEST)
-        code, words = refusal(stub.Explain, too_long)
-        assert code == grpc.StatusCode.RESOURCE_EXHAUSTED
-        assert f"at most {LARGEST_REQUEST:,}" in words
+        question = admin.ExplainRequest(user="a" * LARGEST_QUESTION)
+        change = operator.SetWeight(user="a" * LARGEST_REQUEST)
+        for call, too_long, most in (
+            (stub.Explain, question, LARGEST_QUESTION),
+            (stub.Order, operator.Order(set_weight=change), LARGEST_REQUEST),
+        ):
+            code, words = refusal(call, too_long)
+            assert code == grpc.StatusCode.RESOURCE_EXHAUSTED
+            assert f"at most {most:,}" in words
 
         # A reason travels in a header. Clients read 8 KiB of it, and each escape takes 3 bytes.
         for letter in ("\x1b", "\u3164", "\U0001d15f"):
@@ -56,6 +73,29 @@ def test_overlong_requests_are_refused_and_long_answers_are_shortened(tmp_path: 
             assert error.code() == grpc.StatusCode.UNIMPLEMENTED
 
         assert not stub.Shares(admin.SharesRequest()).users
+
+
+@pytest.mark.parametrize(("name", "most"), [("Shares", 0), ("Order", LARGEST_REQUEST)])
+def test_only_a_call_with_an_order_lets_its_connection_send_many_bytes_at_once(
+    tmp_path: Path, name: str, most: int
+) -> None:
+    noted = list[tuple[int, ...]]()
+    rights = Rights(None)
+    rights.observe_request = lambda _peer, *numbers: noted.append(numbers)
+    limits = RequestLimits(rights, lambda *_: None, shared=False)
+    address = f"unix://{tmp_path}/s"
+
+    def add(server: grpc.aio.Server) -> None:
+        add_AdminServicer_to_server(AdminServicer(), server)
+
+    async def call() -> None:
+        port = listening._port(ListenSection(), "operators", address, [add], limits)
+        async with port, grpc.aio.insecure_channel(address) as channel:
+            method: Any = channel.unary_unary(f"/longshare.v1.Admin/{name}")
+            await method(b"", timeout=PATIENCE).code()
+
+    asyncio.run(call())
+    assert noted == [(most,), (-most, 0)]
 
 
 def test_requests_with_a_name_that_no_user_can_have_are_refused_before_users_are_read(

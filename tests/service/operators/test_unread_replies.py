@@ -1,6 +1,7 @@
 """Peers that do not read replies, or send no requests, use bounded resources of the service."""
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -220,3 +221,29 @@ def test_silent_calls_of_a_peer_delay_other_peers_by_one_turn(
         assert [call.done() for call in calls].count(False) >= 2
 
     run(scenario, shared=True)
+
+
+def test_ended_calls_are_freed_without_the_garbage_collector(run: Callable[..., None]) -> None:
+    """A full collection during a call exempts the call from later collections."""
+
+    def kept() -> list[object]:
+        return [known for known in gc.get_objects() if isinstance(known, request_limits._Call)]
+
+    async def scenario(client: Client) -> None:
+        for path in (SHARES, EXPLAIN):
+            assert await client.code("a", path) == grpc.StatusCode.OK
+        silent = [await client.silent("a") for _ in range(2)]
+        while len(kept()) < len(silent):  # noqa: ASYNC110 - the service begins the calls
+            await asyncio.sleep(0.01)
+        for call in silent:
+            call.cancel()
+        async with asyncio.timeout(PATIENCE):
+            while kept():  # noqa: ASYNC110 - gRPC's tasks end
+                await asyncio.sleep(0.01)
+
+    gc.collect()
+    gc.disable()
+    try:
+        run(scenario)
+    finally:
+        gc.enable()
