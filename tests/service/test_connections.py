@@ -113,7 +113,7 @@ def test_hosts_that_only_ask_keep_a_limited_number_of_connections_together(
     monkeypatch.setattr(module, "host_of", lambda peer: peer.rpartition(":")[0])
     readers = [peers.connect("127.0.0.2"), *(peers.connect("127.0.0.3") for _ in range(8))]
     for reader in readers:
-        peers.connections.note(reader, True, False)
+        peers.connections.note(reader, True)
     assert peers.scan() == [1, 2]
 
 
