@@ -39,13 +39,13 @@ class Answer:
         """All slices, and the decisions since the last cut."""
         return [*self._slices, self.last]
 
-    def is_full(self, more: int) -> bool:
-        """Return whether the answer must be cut before an offer with `more` bytes is added."""
-        return self.slice_offers > 0 and self.size > 0 and self.size + more > SLICE_BYTES
+    def is_full(self, size: int) -> bool:
+        """Return whether the answer must be cut before an offer with `size` bytes is added."""
+        return self.slice_offers > 0 and self.size > 0 and self.size + size > SLICE_BYTES
 
-    def add_size(self, more: int) -> None:
+    def add_size(self, size: int) -> None:
         """Count the bytes of an offer's resources."""
-        self.size += more
+        self.size += size
         self.largest_size = max(self.largest_size, self.size)
 
     def cut(self) -> contract.Decisions:

@@ -58,8 +58,8 @@ def split_answer(
         begun = None
         for offer in offers.offers:
             for resources in _portions(offer.resources, most_of_offer):
-                more = sum(map(len, resources))
-                if size + more > most_bytes and part.offers:
+                added = sum(map(len, resources))
+                if size + added > most_bytes and part.offers:
                     part.more = True
                     yield part
                     part = contract.Decisions(applied_sequence=answer.applied_sequence)
@@ -67,7 +67,7 @@ def split_answer(
                 if begun is None:
                     begun = part.offers.add(framework_id=offers.framework_id)
                 begun.offers.add(role=offer.role, agent_id=offer.agent_id, resources=resources)
-                size += more
+                size += added
     part.inverse_offers.extend(answer.inverse_offers)
     part.replies.extend(answer.replies)
     if answer.HasField("statistics"):
