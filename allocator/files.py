@@ -185,8 +185,8 @@ def require_creatable(path: Path, *, makes_folder: bool = False) -> None:
 def require_own_folder(path: Path) -> None:
     """Check that no other user can create or rename files in the folder of a path.
 
-    The folder must belong to root or to this process's user, and others must not be able to write
-    it. Root may check the folder of any owner. A folder that does not exist passes.
+    The folder must belong to root or to this process's user, without the right to write for all
+    users. Root may check the folder of any owner. A missing folder passes.
 
     Args:
         path: The path.
