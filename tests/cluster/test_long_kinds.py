@@ -3,9 +3,10 @@
 import pytest
 
 from allocator.cluster.input.limits import Limits
-from allocator.cluster.resources import decoded, kinds, shortened
+from allocator.cluster.resources import decoded, kinds, merge_reservations, shortened
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
+from allocator.cooperative import run_to_completion
 from tests.cluster.master_side import MasterSide, agent_call, framework_info, resource, resources
 
 LIMITS = Limits(resource_kind=1500)
@@ -221,3 +222,108 @@ def test_an_offer_that_is_declined_twice_stays_within_the_limit_that_it_is_check
     for longest in (1500, 1500, 800, 1500, 800):
         short = shortened(bytes(bytearray(sent)), longest)
         assert (short == data) == (longest == 1500)
+
+
+def tenants(name: str, **fields: object) -> mesos.Resource:
+    """Return 0.5 of a resource that a tenant reserved, with further fields."""
+    resource = mesos.Resource(name=name, type=mesos.Value.SCALAR, **fields)  # type: ignore[arg-type]
+    resource.scalar.value = 0.5
+    kind = mesos.Resource.ReservationInfo.DYNAMIC
+    resource.reservations.add(role="a", principal="tenant", type=kind)
+    return resource
+
+
+def merged(*messages: mesos.Resource, used: bool = False) -> list[mesos.Resource]:
+    data = [message.SerializeToString() for message in messages]
+    sums = run_to_completion(merge_reservations(data, b"tenant", used=used))
+    return [mesos.Resource.FromString(each) for each in sums]
+
+
+def test_reserved_resources_are_added_up_by_name_and_allocation() -> None:
+    allocated = mesos.Resource.AllocationInfo(role="a")
+    messages = [tenants("cpus"), tenants("cpus"), tenants("mem")]
+    messages += [tenants("cpus", allocation_info=allocated)] * 3
+    for number, message in enumerate(messages):
+        message.reservations[0].labels.labels.add(key=str(number))
+    sums = merged(*messages, used=True)
+    assert [(each.name, each.scalar.value, each.allocation_info.role) for each in sums] == [
+        ("cpus", 1.0, ""),
+        ("mem", 0.5, ""),
+        ("cpus", 1.5, "a"),
+    ]
+    for each in sums:
+        kind, _amount, _role = decoded(each.SerializeToString())
+        assert kind.reservation is not None
+        assert not kind.offerable_to("a")
+        assert merged(each) == [each], "a sum is not added up again"
+
+
+def test_only_what_a_tenant_can_create_without_end_is_added_up() -> None:
+    static = tenants("cpus")
+    static.reservations[0].type = mesos.Resource.ReservationInfo.STATIC
+    foreign = tenants("cpus")
+    foreign.reservations[0].principal = "other"
+    plain = mesos.Resource(name="cpus", type=mesos.Value.SCALAR)
+    disk = tenants("disk")
+    disk.disk.source.type = mesos.Resource.DiskInfo.Source.MOUNT
+    messages = [static, foreign, plain, disk]
+    assert merged(*messages) == messages
+
+
+def test_volumes_are_added_up_and_shared_volumes_count_for_their_agent_only() -> None:
+    volumes = [tenants("disk") for _ in range(4)]
+    for number, volume in enumerate(volumes):
+        volume.disk.persistence.id = str(number)
+    volumes[0].shared.SetInParent()
+    [total], [held] = merged(*volumes), merged(*volumes, used=True)
+    assert total.scalar.value == 2.0
+    assert held.scalar.value == 1.5
+    assert not total.HasField("disk")
+
+
+@pytest.mark.parametrize("used", [False, True])
+def test_tasks_end_on_resources_that_a_snapshot_has_added_up(used: bool) -> None:  # noqa: FBT001
+    allocated = mesos.Resource.AllocationInfo(role="a")
+    tasks = [tenants("cpus", allocation_info=allocated) for _ in range(4)]
+    for number, message in enumerate(tasks):
+        message.reservations[0].labels.labels.add(key=str(number))
+    [free] = merged(*[tenants("cpus")] * 8)
+    [held] = merged(*tasks, used=True)
+    plain = resource("cpus", "8")
+    agent = agent_call("s", "cpus:1", {"f": [held.SerializeToString()]})
+    agent.total[:] = [plain.SerializeToString(), free.SerializeToString()]
+    if used:
+        agent.running.add(framework_id="f", resources=[held.SerializeToString()])
+    info = framework_info("f", "a", principal="tenant")
+    master = MasterSide()
+    added = contract.AddFramework(framework_id="f", info=info, suppressed_roles=["a"])
+    snapshot = contract.Snapshot(time_ns=master.now_ns, agents=[agent], frameworks=[added])
+    master.restore(snapshot)
+    for number, task in enumerate(tasks, 1):
+        ended = task.SerializeToString()
+        master.send(
+            contract.RecoverResources(
+                framework_id="f", agent_id="s", resources=[ended], is_allocated=used
+            )
+        )
+        assert master.engine.pool.standing("a").share == (2 - number / 2) / 12
+        assert master.engine.divergence() is None
+
+
+def test_an_operator_can_unreserve_resources_that_a_snapshot_has_added_up() -> None:
+    reserved_cpus = tenants("cpus")
+    reserved_cpus.reservations[0].labels.labels.add(key="k")
+    [free] = merged(*[tenants("cpus")] * 2)
+    agent = agent_call("s", "cpus:1")
+    agent.total.append(free.SerializeToString())
+    master = MasterSide()
+    master.restore(contract.Snapshot(time_ns=master.now_ns, agents=[agent]))
+    operation = mesos.Operation(type=mesos.Operation.UNRESERVE)
+    operation.unreserve.resources.append(reserved_cpus)
+    call = contract.UpdateAvailable(agent_id="s", operations=[operation.SerializeToString()])
+    for unreserved in (1.5, 2.0):
+        master.send(call)
+        available = master.engine.agent("s")
+        assert available is not None
+        assert available.total.unreserved.scalars["cpus"] == 1000 * unreserved
+    assert master.engine.pool.capacity["cpus"] == 2000

@@ -6,9 +6,10 @@ import subprocess
 import pytest
 
 from allocator.cluster.input.limits import Limits
-from allocator.cluster.resources import decoded, shortened
+from allocator.cluster.resources import decoded, merge_reservations, shortened
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
+from allocator.cooperative import run_to_completion
 from allocator.service.config import LimitsSection, ListenSection
 from allocator.service.masters import wire
 from tests.cluster.master_side import MasterSide, agent_call, framework_info, resources
@@ -174,8 +175,8 @@ def names_of_changed(before: contract.Snapshot, after: contract.Snapshot) -> set
     }
 
 
-def test_agents_with_the_most_reservations_are_set_aside_first(programs: Programs) -> None:
-    attacked = [reserved(600).SerializeToString()] * 75
+def test_agents_with_the_most_resources_are_set_aside_first(programs: Programs) -> None:
+    attacked = [reserved(600, disk=a_source()).SerializeToString()] * 75
     snapshot = with_reservations(attacked, 20)
     sent, text = bounded(programs, snapshot)
     changed = names_of_changed(snapshot, sent)
@@ -183,6 +184,75 @@ def test_agents_with_the_most_reservations_are_set_aside_first(programs: Program
     assert all(name.startswith("r") for name in changed)
     assert sent.frameworks == snapshot.frameworks
     assert f"{len(changed)} agents" in text
+
+
+def a_source() -> mesos.Resource.DiskInfo:
+    """Return a source of a disk; reservations of such a disk are not added up."""
+    source = mesos.Resource.DiskInfo.Source(type=mesos.Resource.DiskInfo.Source.PATH)
+    return mesos.Resource.DiskInfo(source=source)
+
+
+def test_no_agent_is_set_aside_for_many_reservations(programs: Programs) -> None:
+    attacked = [reserved(n).SerializeToString() for n in range(200)]
+    snapshot = with_reservations(attacked, 30)
+    sent, text = bounded(programs, snapshot)
+    assert text == "0 frameworks, 0 agents"
+    changed = names_of_changed(snapshot, sent)
+    assert 0 < len(changed) < 30, "no more agents than necessary"
+    master = MasterSide()
+    assert {offer.agent for offer in master.restore(sent)} == {
+        agent.agent_id for agent in sent.agents
+    }
+    assert master.engine.pool.capacity["cpus"] == 1000 * (30 * 16 + 30 * 200)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_module_adds_reservations_up_as_the_service_does(programs: Programs, seed: int) -> None:
+    draw = random.Random(seed)
+    reservations = [some_reserved(draw, "many") for _ in range(400)]
+    honest = [some_reserved(draw, "few") for _ in range(20)]
+    used_resources = draw.sample(reservations, 50) + honest
+    snapshot = contract.Snapshot()
+    agent = snapshot.agents.add(agent_id="s", total=reservations + honest)
+    agent.used.add(framework_id="f", resources=used_resources)
+    agent.running.add(framework_id="f", resources=used_resources)
+    message = contract.FromMaster(snapshot=snapshot).SerializeToString()
+    sent = contract.FromMaster.FromString(run(programs, message, BYTES, 6_000).stdout)
+    [after] = sent.snapshot.agents
+    total = run_to_completion(merge_reservations(agent.total, b"many", used=False))
+    assert len(total) < len(agent.total)
+    assert sorted(after.total) == sorted(total)
+    held = run_to_completion(merge_reservations(used_resources, b"many", used=True))
+    for allocations in (after.used, after.running):
+        assert sorted(allocations[0].resources) == sorted(held)
+
+
+def some_reserved(draw: random.Random, principal: str) -> bytes:
+    """Return a serialised resource that a principal reserved."""
+    types = (mesos.Value.SCALAR, mesos.Value.RANGES, mesos.Value.SET)
+    message = mesos.Resource(name=draw.choice(["disk", "cpus"]), type=draw.choice(types))
+    if message.type == mesos.Value.SCALAR:
+        message.scalar.value = draw.choice([0.1, 0.001, 7.0004, draw.random(), 1e18])
+    elif message.type == mesos.Value.RANGES:
+        message.ranges.range.add(begin=draw.randrange(1000), end=1000)
+    else:
+        message.set.item.append(str(draw.randrange(1000)))
+    message.reservations.add(role="a", type=mesos.Resource.ReservationInfo.STATIC)
+    labels = mesos.Labels(labels=[mesos.Label(key=str(draw.randrange(1000)))])
+    kind = mesos.Resource.ReservationInfo.DYNAMIC
+    role = draw.choice(["a", "a/b"])
+    message.reservations.add(role=role, type=kind, principal=principal, labels=labels)
+    if draw.random() < 0.3:
+        message.allocation_info.role = draw.choice(["a", "b"])
+    if draw.random() < 0.2:
+        message.revocable.SetInParent()
+    if draw.random() < 0.3:
+        message.disk.persistence.id = str(draw.randrange(1000))
+        if draw.random() < 0.5:
+            message.shared.SetInParent()
+    if draw.random() < 0.1:
+        message.disk.source.type = mesos.Resource.DiskInfo.Source.PATH
+    return message.SerializeToString()
 
 
 @pytest.mark.parametrize(("length", "number"), [(200_000, 1), (7_500, 10)])

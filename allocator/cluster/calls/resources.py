@@ -1,6 +1,7 @@
 """Calls by which allocated resources are recovered, marked as used, or converted."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple
 
 from allocator.cluster.agents.agent import Agent
@@ -19,10 +20,18 @@ from allocator.cluster.offers.operations import (
     convert_in_steps,
     parse_operation,
 )
-from allocator.cluster.resources import Resources
+from allocator.cluster.resources import (
+    Kind,
+    Resources,
+    merge_reservations,
+    parse_allocated_in_steps,
+    parse_total,
+    reserver,
+)
+from allocator.cluster.resources.kinds import NOBODY
 from allocator.cluster.state import Cluster
 from allocator.contract import allocator_pb2 as contract
-from allocator.cooperative import Cooperative
+from allocator.cooperative import Cooperative, run_to_completion
 
 
 class _ParsedConversion(NamedTuple):
@@ -47,6 +56,9 @@ def recover(cluster: Cluster, call: contract.RecoverResources) -> Cooperative[Ca
     refusal, flaw = parse_filter_duration(call.filters) if declined else (None, None)
     framework, agent_id = call.framework_id, call.agent_id
     client = Client(role, framework)
+    agent_before = cluster.ledger.agents.get(agent_id)
+    if agent_before is not None and NOBODY in agent_before.total.reservations:
+        resources = yield from _in_sums(agent_before, role, resources)
 
     def change() -> None:
         _put_flaw(cluster, framework, parser.flaw or flaw)
@@ -71,6 +83,31 @@ def recover(cluster: Cluster, call: contract.RecoverResources) -> Cooperative[Ca
                 note_refusal(cluster.meter, cluster.ledger.clients, client, cluster.now_ns / 1e9)
 
     return change
+
+
+def _in_sums(agent: Agent, role: str, resources: Resources) -> Cooperative[Resources]:
+    """Return resources in the form in which a snapshot has added reservations up on their agent.
+
+    Ends of tasks and operators' operations name such resources, but no offers do. Generator for
+    cooperative steps.
+
+    Args:
+        agent: The agent, which has sums.
+        role: The role that the resources are allocated to; empty for resources without allocation.
+        resources: The resources. They are returned unchanged if the agent has no sums.
+    """
+    known = set(agent.total)
+    if known.issuperset(resources):
+        return resources
+    messages = resources.where(lambda kind: kind not in known).messages(role)
+    for principal in dict.fromkeys(map(reserver, messages)):
+        if principal is not None:
+            messages = yield from merge_reservations(messages, principal, used=bool(role))
+    if role:
+        _role, sums = yield from parse_allocated_in_steps(messages)
+    else:
+        sums = parse_total(messages)
+    return resources.where(lambda kind: kind in known) + sums
 
 
 def transition_offered_to_allocated(
@@ -198,6 +235,7 @@ def update_available(
         steps = [
             step for data in call.operations for step in _parse_operation(data, cluster.limits)
         ]
+        steps = _with_sums(agent, steps)
         total = _total_after(agent, steps)
     except (OperationError, InvalidEvent) as error:
         reply.error = f"agent {agent.id}: {error}"
@@ -209,6 +247,23 @@ def update_available(
             cluster.candidates.mark_changed(agent.id)
 
     return change
+
+
+def _with_sums(agent: Agent, steps: list[ResourceConversion]) -> list[ResourceConversion]:
+    """Return conversions in which sums of reservations replace the resources that they contain.
+
+    See `_in_sums`. Resources that an earlier conversion creates are in no sum.
+    """
+    if NOBODY not in agent.total.reservations:
+        return steps
+    changed, created = list[ResourceConversion](), set[Kind]()
+    for step in steps:
+        consumed = step.consumed
+        if created.isdisjoint(consumed):
+            consumed = run_to_completion(_in_sums(agent, "", consumed))
+        changed.append(replace(step, consumed=consumed))
+        created.update(step.converted)
+    return changed
 
 
 def _parse_operation(data: bytes, limits: Limits) -> list[ResourceConversion]:

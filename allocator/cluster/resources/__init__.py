@@ -16,7 +16,15 @@ from allocator.cluster.resources.bag import (
     parse_total,
     parse_used,
 )
-from allocator.cluster.resources.kinds import InvalidResource, Kind, decoded, entries, shortened
+from allocator.cluster.resources.kinds import (
+    InvalidResource,
+    Kind,
+    decoded,
+    entries,
+    merge_reservations,
+    reserver,
+    shortened,
+)
 
 __all__ = [
     "NOTHING",
@@ -25,9 +33,11 @@ __all__ = [
     "Resources",
     "decoded",
     "entries",
+    "merge_reservations",
     "parse_allocated",
     "parse_allocated_in_steps",
     "parse_total",
     "parse_used",
+    "reserver",
     "shortened",
 ]

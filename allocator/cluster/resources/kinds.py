@@ -1,6 +1,7 @@
 """Resource kinds: everything that identifies a resource except its amount; parsing and writing."""
 
 import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import chain
 from typing import Literal, cast
@@ -14,6 +15,7 @@ from allocator.cluster.resources import ranges
 from allocator.cluster.resources.amounts import Amount
 from allocator.cluster.resources.cache import Cache, MessageCache
 from allocator.contract import mesos_pb2 as mesos
+from allocator.cooperative import Cooperative
 from allocator.fairness.quantities import to_milli
 
 _INDIVISIBLE_SOURCES = (mesos.Resource.DiskInfo.Source.MOUNT, mesos.Resource.DiskInfo.Source.BLOCK)
@@ -24,12 +26,22 @@ _AMOUNTS: tuple[Literal["scalar", "ranges", "set", "allocation_info"], ...] = (
     "allocation_info",
 )
 """Fields of a Resource that are no part of its kind."""
+_VALUES: dict[int, Literal["scalar", "ranges", "set"]] = {
+    mesos.Value.SCALAR: "scalar",
+    mesos.Value.RANGES: "ranges",
+    mesos.Value.SET: "set",
+}
+"""Type of a resource → the field with its amount."""
+_ABSURD = 1e15
+"""No cluster has so much of a resource."""
 SMALL = 256
 """Length of a resource in bytes that exceeds no limit. The settings allow no smaller
 `limits.resource` or `limits.resource_kind`, and no fewer `limits.entries` than 500, which take two
 bytes each."""
 _ENTRY = 128
 """Bytes that stand for the time to compare one reservation or label of two kinds."""
+RESERVATIONS_A_STEP = 100
+"""Reserved resources that are read in one cooperative step."""
 _IDENTIFIER = 255
 """Longest identifier of a volume that Mesos permits."""
 NOBODY = ".."
@@ -223,6 +235,78 @@ def _with_few_unknown_fields(data: bytes, message: mesos.Resource, most: int) ->
 def has_short_form(kind: Kind) -> bool:
     """Return whether a kind is that of a short form, which no role can be offered."""
     return kind.reservation is not None and kind.reservation.rpartition("/")[2] == NOBODY
+
+
+def reserver(data: bytes) -> bytes | None:
+    """Return the principal that reserved a serialised resource; empty without a principal.
+
+    The result is None if `merge_reservations` cannot add the resource to others. It adds resources
+    whose last reservation is dynamic, except disks with a source, of which an agent has few.
+    """
+    if b"j" not in data:  # the first byte of a reservation
+        return None
+    try:
+        message = mesos.Resource.FromString(data)
+    except DecodeError:
+        return None  # rejected by `decoded`
+    last = message.reservations[-1] if message.reservations else None
+    if last is None or last.type != mesos.Resource.ReservationInfo.DYNAMIC or last.role == NOBODY:
+        return None
+    if message.disk.HasField("source"):
+        return None
+    principal = text_of(last, "principal")
+    return principal.encode() if isinstance(principal, str) else principal
+
+
+def merge_reservations(
+    resources: Iterable[bytes], principal: bytes, *, used: bool
+) -> Cooperative[list[bytes]]:
+    """Add up the resources that one principal reserved, whatever the roles, labels and volumes.
+
+    The sums count for the roles that hold the resources. No role can be offered a sum, because
+    its reservation is for `NOBODY`. Shared volumes count for their agent only, because several
+    frameworks may use them at the same time. The C++ module does the same (short_form.cc).
+    Generator for cooperative steps.
+
+    Args:
+        resources: Serialised resources.
+        principal: The principal, as `reserver` returns it.
+        used: Whether frameworks use or hold the resources; false for an agent's total.
+    """
+    kept, merged = list[bytes](), dict[bytes, mesos.Resource]()
+    for number, data in enumerate(resources, 1):
+        if not number % RESERVATIONS_A_STEP:
+            yield
+        if reserver(data) != principal:
+            kept.append(data)
+            continue
+        message = mesos.Resource.FromString(data)
+        if used and message.HasField("shared"):
+            continue
+        key = mesos.Resource()
+        key.CopyFrom(message)
+        for field in ("scalar", "ranges", "set", "disk", "shared", "provider_id", "reservations"):
+            key.ClearField(field)
+        key.DiscardUnknownFields()  # type: ignore[no-untyped-call,unused-ignore]
+        key.reservations.add(role=NOBODY, type=mesos.Resource.ReservationInfo.DYNAMIC)
+        total = merged.setdefault(key.SerializePartialToString(deterministic=True), key)
+        total.ranges.MergeFrom(message.ranges)
+        total.set.MergeFrom(message.set)
+        # Thousandths, in which Mesos compares scalars.
+        total.scalar.value = (round(total.scalar.value * 1000) + _thousandths(message)) / 1000
+    for total in merged.values():
+        for kind, field in _VALUES.items():
+            if total.type != kind:
+                total.ClearField(field)
+        total.DiscardUnknownFields()  # type: ignore[no-untyped-call,unused-ignore]
+        kept.append(total.SerializePartialToString(deterministic=True))
+    return kept
+
+
+def _thousandths(message: mesos.Resource) -> int:
+    """Return the amount of a scalar resource; 0 for other amounts, or absurd ones."""
+    value = message.scalar.value
+    return round(value * 1000) if abs(value) < _ABSURD else 0
 
 
 def _length_of_kind(message: mesos.Resource, longest: int) -> int:
@@ -481,16 +565,11 @@ def _validate(message: mesos.Resource) -> None:
     name = message.name
     if not name:
         raise InvalidResource("a resource without a name")
-    fields = {
-        mesos.Value.SCALAR: "scalar",
-        mesos.Value.RANGES: "ranges",
-        mesos.Value.SET: "set",
-    }
-    wanted = fields.get(message.type)
+    wanted = _VALUES.get(message.type)
     if wanted is None:
         raise InvalidResource(f"resource {name!r} is of type TEXT, which Mesos does not allow")
-    for field in fields.values():
-        if message.HasField(field) != (field == wanted):  # type: ignore[arg-type]
+    for field in _VALUES.values():
+        if message.HasField(field) != (field == wanted):
             raise InvalidResource(f"resource {name!r} must carry {wanted!r} and no other value")
     if message.HasField("role") or message.HasField("reservation"):
         raise InvalidResource(

@@ -12,7 +12,7 @@ message is parsed again.
 
 import heapq
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
@@ -27,8 +27,8 @@ from google.protobuf.message import DecodeError, Message
 
 from allocator.cluster.input.limits import Limits
 from allocator.cluster.input.text import readable
-from allocator.cluster.resources import shortened
-from allocator.cluster.resources.kinds import SMALL
+from allocator.cluster.resources import merge_reservations, reserver, shortened
+from allocator.cluster.resources.kinds import RESERVATIONS_A_STEP, SMALL
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
 from allocator.cooperative import Cooperative, run_to_completion
@@ -706,7 +706,8 @@ def _without_longest_lists(data: bytes, bounds: _Bounds) -> Cooperative[bytes]:
     loses the lists of its framework with the heaviest lists, until the snapshot is light enough. An
     agent whose resources weigh more than each principal's lists loses its resources. Before agents
     lose resources, short forms replace resources of too long kinds, such as reservations with long
-    labels: first those beyond `limits.resource_kind`, then labels beyond `_SHORT_KIND`.
+    labels: first those beyond `limits.resource_kind`, then labels beyond `_SHORT_KIND`. Then the
+    reservations of the principal with the most on such an agent are added up.
 
     Events do not name all principals, so the heaviest REQUEST calls are left out of events.
 
@@ -722,6 +723,12 @@ def _without_longest_lists(data: bytes, bounds: _Bounds) -> Cooperative[bytes]:
         if not longest or not any(kind == "agent" for kind, _ in owners):
             break
         data = yield from _with_short_resources(data, (0, len(data)), _CONTRACT, longest)
+    while agents := {name for kind, name in owners if kind == "agent"}:
+        length = len(data)
+        data = yield from _with_merged_reservations(data, (0, len(data)), _CONTRACT, agents)
+        if len(data) == length:
+            break
+        owners = yield from _owners_of_longest_lists(data, bounds)
     return (yield from _without_lists(data, (0, len(data)), _CONTRACT, _Cut(owners)))
 
 
@@ -783,6 +790,63 @@ def _with_short_resources(
             step = stop
             yield
     return bytes(out + data[last : span[1]])
+
+
+def _with_merged_reservations(
+    data: bytes, span: tuple[int, int], descriptor: Descriptor, agents: AbstractSet[bytes]
+) -> Cooperative[bytes]:
+    """Return a snapshot in which the reservations of one principal on each of some agents are sums.
+
+    Args:
+        data: Serialised bytes that contain the message.
+        span: Start and end of the message, as byte offsets.
+        descriptor: The type of the message.
+        agents: IDs of the agents.
+    """
+    out, last, step = bytearray(), span[0], span[0]
+    for number, kind, start, stop in _fields(data, *span):
+        if stop - step >= _STEP:
+            step = stop
+            yield
+        field = descriptor.fields_by_number.get(number)
+        if kind != _LENGTH_DELIMITED or field is None or field.name not in {"snapshot", "agents"}:
+            continue
+        nested = field.message_type
+        if nested is not None and nested != contract.AddAgent.DESCRIPTOR:
+            value = yield from _with_merged_reservations(data, (start, stop), nested, agents)
+        elif _framework_id(data, start, stop) in agents:
+            value = yield from _merged(data[start:stop])
+        else:
+            continue
+        out += data[last : start - len(varint(stop - start))] + varint(len(value)) + value
+        last = stop
+    return bytes(out + data[last : span[1]])
+
+
+def _merged(data: bytes) -> Cooperative[bytes]:
+    """Return a serialised agent on which the reservations of one principal are added up.
+
+    The principal is that whose reserved resources have the most bytes. If no sum is shorter, the
+    agent is returned unchanged. Generator for cooperative steps.
+    """
+    agent = _read(contract.AddAgent, data)
+    sizes = Counter[bytes]()
+    for number, resource in enumerate(agent.total, 1):
+        principal = reserver(resource)
+        if principal is not None:
+            sizes[principal] += len(resource)
+        if not number % RESERVATIONS_A_STEP:
+            yield
+    for principal, _ in sizes.most_common():
+        total = yield from merge_reservations(agent.total, principal, used=False)
+        if len(total) < len(agent.total):
+            agent.total[:] = total
+            for allocation in (*agent.used, *agent.running):
+                held = yield from merge_reservations(allocation.resources, principal, used=True)
+                allocation.resources[:] = held
+            merged: bytes = agent.SerializeToString(deterministic=True)
+            return merged
+    return data
 
 
 def _skipped_events(data: bytes, most_parts: int) -> Cooperative[contract.Events]:

@@ -137,6 +137,37 @@ bool shorten_all(RepeatedPtrField<v1::Allocation>* allocations) {
   return shortened;
 }
 
+// Adds up an agent's resources of the principal whose reserved resources have the most parts there. Returns whether the agent has
+// fewer resources then.
+bool merge_most_reservations(v1::AddAgent* agent) {
+  std::map<std::string, std::size_t> parts_by_principal;
+  std::string principal;
+  for (const std::string& resource : agent->total()) {
+    if (reserver(resource, &principal)) {
+      parts_by_principal[principal] += opaque(resource.size());
+    }
+  }
+  const std::size_t before = parts(agent->total());
+  while (!parts_by_principal.empty()) {
+    const auto most = std::max_element(parts_by_principal.begin(), parts_by_principal.end(),
+                                       [](const std::pair<const std::string, std::size_t>& one,
+                                          const std::pair<const std::string, std::size_t>& other) { return one.second < other.second; });
+    RepeatedPtrField<std::string> total = agent->total();
+    merge_reservations(most->first, false, &total);
+    if (parts(total) < before) {
+      agent->mutable_total()->Swap(&total);
+      for (RepeatedPtrField<v1::Allocation>* allocations : {agent->mutable_used(), agent->mutable_running()}) {
+        for (v1::Allocation& allocation : *allocations) {
+          merge_reservations(most->first, true, allocation.mutable_resources());
+        }
+      }
+      return true;
+    }
+    parts_by_principal.erase(most);
+  }
+  return false;
+}
+
 // Shortens a framework or agent. Returns whether it can be shortened further.
 bool shorten_member(v1::AddFramework* framework) {
   shorten_framework(framework);
@@ -147,7 +178,7 @@ bool shorten_member(v1::AddAgent* agent) {
   const bool total = shorten_all(agent->mutable_total());
   const bool used = shorten_all(agent->mutable_used());
   const bool running = shorten_all(agent->mutable_running());
-  if (total || used || running) {
+  if (total || used || running || merge_most_reservations(agent)) {
     return true;
   }
   agent->set_info(essential_agent(agent->info()));

@@ -42,9 +42,9 @@ std::string essential_framework(const std::string& info);
 std::string essential_agent(const std::string& info);
 
 // Shorten a framework or agent that exceeds the limits of one. Return whether it was shortened. The service makes no offers to a
-// shortened framework: its description is essential, and its lists are left out. An agent is shortened in two stages. First, its
-// resources of more than 1,000 bytes get their short forms. If the agent is still too large, it has no resources: the service
-// sets it aside by name.
+// shortened framework: its description is essential, and its lists are left out. An agent is shortened in stages. First, its
+// resources of more than 1,000 bytes get their short forms. Then the resources that one principal reserved are added up, those of
+// the principal with the most parts first. If the agent is still too large, it has no resources: the service sets it aside by name.
 bool bound(v1::AddFramework* framework);
 bool bound(v1::UpdateFramework* framework);
 bool bound(v1::AddAgent* agent);
@@ -61,7 +61,7 @@ struct Shortened {
 
 // Shorten frameworks and agents until a snapshot has at most `most`. The largest framework of the principal with the largest sum
 // is shortened first. So frameworks of one principal do not shorten a framework of another principal.
-// The largest agent is shortened first, in two stages. Frameworks together, and agents together, may always take half of `most`.
+// The largest agent is shortened first, in these stages. Frameworks together, and agents together, may always take half of `most`.
 Shortened bound(v1::Snapshot* snapshot, const Size& most = Size(kMostBytes, kMostParts));
 
 }  // namespace adapter

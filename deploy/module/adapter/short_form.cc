@@ -1,7 +1,10 @@
 #include "short_form.h"
 
+#include <cmath>
+#include <cstring>
 #include <map>
 #include <set>
+#include <tuple>
 #include <utility>
 
 #include "fields.h"
@@ -11,7 +14,6 @@ namespace adapter {
 namespace {
 
 constexpr std::size_t kEntry = 128;     // bytes that stand for the time to compare a reservation or a label of two kinds
-constexpr unsigned char kLastType = 3;  // the number of the type TEXT
 const char* const kNobody = "..";       // last level of a role. Mesos permits no such role.
 
 using Wire = Field::Wire;
@@ -116,12 +118,13 @@ std::size_t length_of_kind(const std::string& resource) {
   return size;
 }
 
-// Returns whether Mesos knows a type of an amount. Protobuf keeps other types as unknown fields.
-bool is_type(const std::string& value) { return value.size() == 1 && static_cast<unsigned char>(value[0]) <= kLastType; }
-
-// The types of the messages that a mesos.Resource can contain. Messages without known fields have the type EMPTY.
+// The types of the messages and enumerations that a mesos.Resource can contain. Messages without known fields have the type EMPTY.
 enum Type {
   NO_MESSAGE,
+  VALUE_TYPE,
+  VOLUME_MODE,
+  SOURCE_TYPE,
+  RESERVATION_TYPE,
   EMPTY,
   RESOURCE,
   TEXT,
@@ -151,7 +154,7 @@ struct Known {
 // The fields that the service knows, in proto/allocator/contract/mesos.proto.
 const Known kKnown[] = {
     {RESOURCE, NAME, DELIMITED, NO_MESSAGE},
-    {RESOURCE, TYPE, VARINT, NO_MESSAGE},
+    {RESOURCE, TYPE, VARINT, VALUE_TYPE},
     {RESOURCE, SCALAR, DELIMITED, NUMBER},
     {RESOURCE, RANGES, DELIMITED, VALUES_OF_RANGES},
     {RESOURCE, SET, DELIMITED, TEXT},
@@ -175,8 +178,8 @@ const Known kKnown[] = {
     {PERSISTENCE, 2, DELIMITED, NO_MESSAGE},
     {VOLUME, 1, DELIMITED, NO_MESSAGE},
     {VOLUME, 2, DELIMITED, NO_MESSAGE},
-    {VOLUME, 3, VARINT, NO_MESSAGE},
-    {SOURCE, 1, VARINT, NO_MESSAGE},
+    {VOLUME, 3, VARINT, VOLUME_MODE},
+    {SOURCE, 1, VARINT, SOURCE_TYPE},
     {SOURCE, 2, DELIMITED, TEXT},
     {SOURCE, 3, DELIMITED, TEXT},
     {SOURCE, 4, DELIMITED, NO_MESSAGE},
@@ -189,7 +192,7 @@ const Known kKnown[] = {
     {RESERVATION_INFO, 1, DELIMITED, NO_MESSAGE},
     {RESERVATION_INFO, 2, DELIMITED, LABELS},
     {RESERVATION_INFO, 3, DELIMITED, NO_MESSAGE},
-    {RESERVATION_INFO, 4, VARINT, NO_MESSAGE},
+    {RESERVATION_INFO, 4, VARINT, RESERVATION_TYPE},
 };
 
 const Known* known(Type holder, int number, Wire wire) {
@@ -201,23 +204,114 @@ const Known* known(Type holder, int number, Wire wire) {
   return nullptr;
 }
 
+// Returns the largest number of an enumeration that the service knows. Protobuf keeps larger numbers as unknown fields.
+unsigned char last_number(Type type) { return type == SOURCE_TYPE ? 4 : type == VALUE_TYPE ? 3 : 2; }
+
 // Returns a serialised message of a type without unknown fields, in it and in messages within it. A field with a known number and
 // another encoding is unknown, too. Frameworks decide the length of unknown fields.
 std::string known_fields(const std::string& message, Type type) {
   std::string kept;
   visit_fields(message, [&](const Field& field) {
     const Known* of_field = known(type, field.number, field.wire);
-    if (of_field != nullptr && of_field->type == NO_MESSAGE) {
+    if (of_field == nullptr) {
+      return true;
+    }
+    const std::string value = content(message, field);
+    if (of_field->type >= EMPTY) {
+      append(field.number, known_fields(value, of_field->type), &kept);
+    } else if (of_field->type == NO_MESSAGE ||
+               (value.size() == 1 && static_cast<unsigned char>(value[0]) <= last_number(of_field->type))) {
       kept.append(message, field.begin, field.bytes());
-    } else if (of_field != nullptr) {
-      append(field.number, known_fields(content(message, field), of_field->type), &kept);
     }
     return true;
   });
   return kept;
 }
 
+// The amounts of several resources.
+struct Amounts {
+  long long thousandths = 0;
+  std::string others;  // serialised ranges or items
+};
+
+// Returns a scalar in thousandths, in which Mesos compares scalars.
+long long thousandths(const std::string& scalar) {
+  const std::string bytes = find(1, scalar);
+  double value = 0;
+  if (bytes.size() == sizeof value) {
+    std::memcpy(&value, bytes.data(), sizeof value);
+  }
+  return std::isfinite(value) && std::fabs(value) < 1e15 ? std::llround(value * 1000) : 0;
+}
+
+std::string scalar(long long in_thousandths) {
+  const double value = static_cast<double>(in_thousandths) / 1000;
+  std::string bytes(sizeof value, '\0');
+  std::memcpy(&bytes[0], &value, sizeof value);
+  return static_cast<char>(1 << 3 | 1) + bytes;
+}
+
+// Returns the serialised last reservation of a resource for a role that cannot exist.
+std::string reserved_for_nobody(const std::string& role) {
+  std::string reservation;
+  append(3, role, &reservation);
+  reservation += {4 << 3, 2};  // the type DYNAMIC
+  return reservation;
+}
+
 }  // namespace
+
+bool reserver(const std::string& resource, std::string* principal) {
+  const std::string known_part = known_fields(resource, RESOURCE);
+  const std::string reservation = find(RESERVATIONS, known_part);
+  const bool is_dynamic = find(4, reservation) == std::string(1, 2);
+  if (!is_dynamic || find(3, reservation) == kNobody || !find(3, find(DISK, known_part)).empty()) {
+    return false;
+  }
+  *principal = find(1, reservation);
+  return true;
+}
+
+void merge_reservations(const std::string& principal, bool are_used, google::protobuf::RepeatedPtrField<std::string>* resources) {
+  std::map<std::tuple<std::string, std::string, bool, std::string>, Amounts> merged;  // by name, type, revocability and allocation
+  google::protobuf::RepeatedPtrField<std::string> kept;
+  for (std::string& resource : *resources) {
+    std::string by;
+    if (!reserver(resource, &by) || by != principal) {
+      kept.Add()->swap(resource);
+      continue;
+    }
+    std::map<int, std::string> values;  // by the field's number
+    const std::string known_part = known_fields(resource, RESOURCE);
+    visit_fields(known_part, [&](const Field& field) {
+      values[field.number] = content(known_part, field);
+      return true;
+    });
+    if (are_used && values.count(SHARED) != 0) {
+      continue;  // several frameworks may use the volume, which its agent has once
+    }
+    Amounts& amounts = merged[std::make_tuple(values[NAME], values[TYPE], values.count(REVOCABLE) != 0, values[ALLOCATION])];
+    amounts.thousandths += thousandths(values[SCALAR]);
+    amounts.others += values[RANGES] + values[SET];
+  }
+  for (const auto& each : merged) {
+    std::string result;
+    const std::string& type = std::get<1>(each.first);
+    append(NAME, std::get<0>(each.first), &result);
+    result += static_cast<char>(TYPE << 3) + type;
+    const int amount = type == std::string(1, 0) ? SCALAR : type == std::string(1, 1) ? RANGES : SET;
+    append(amount, amount == SCALAR ? scalar(each.second.thousandths) : each.second.others, &result);
+    if (std::get<2>(each.first)) {
+      append(REVOCABLE, "", &result);
+    }
+    if (!std::get<3>(each.first).empty()) {
+      append(ALLOCATION, std::get<3>(each.first), &result);
+    }
+    append(RESERVATIONS, reserved_for_nobody(kNobody), &result);
+    kept.Add()->swap(result);
+  }
+  resources->Swap(&kept);
+}
 
 bool shorten(std::string* resource, std::size_t longest) {
   if (resource->size() <= kSmall) {
@@ -234,10 +328,7 @@ bool shorten(std::string* resource, std::size_t longest) {
   }
   std::map<int, std::string> values;  // by the field's number
   visit_fields(known_part, [&](const Field& field) {
-    const std::string value = content(known_part, field);
-    if (field.number != TYPE || is_type(value)) {
-      values[field.number] = value;
-    }
+    values[field.number] = content(known_part, field);
     return true;
   });
   if (values[NAME].size() > longest) {
@@ -272,10 +363,7 @@ bool shorten(std::string* resource, std::size_t longest) {
         break;
     }
   }
-  std::string reservation;
-  append(3, role.empty() || role.size() > longest ? kNobody : role + "/" + kNobody, &reservation);
-  reservation += {4 << 3, 2};  // the type DYNAMIC
-  append(RESERVATIONS, reservation, &result);
+  append(RESERVATIONS, reserved_for_nobody(role.empty() || role.size() > longest ? kNobody : role + "/" + kNobody), &result);
   resource->swap(result);
   return true;
 }

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from allocator.cluster.frameworks.subscription import read_request
 from allocator.cluster.input.limits import Limits
 from allocator.cluster.input.resource_parser import ResourceParser
-from allocator.cluster.resources import shortened
+from allocator.cluster.resources import merge_reservations, reserver, shortened
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
 from allocator.cooperative import run_to_completion
@@ -557,6 +557,78 @@ def test_long_labels_are_shortened_in_steps() -> None:
             most, before = max(most, calls - before), calls
     assert calls == 3 * len(snapshot.agents)
     assert most == 1
+
+
+def reserved_by(principal: str, number: int) -> list[bytes]:
+    """Return CPUs that a principal reserved with short labels, each of another kind."""
+    resources = list[bytes]()
+    for label in range(number):
+        resource = mesos.Resource(name="cpus", type=mesos.Value.SCALAR)
+        resource.scalar.value = 0.001
+        reservation = resource.reservations.add(role="a", principal=principal)
+        reservation.type = mesos.Resource.ReservationInfo.DYNAMIC
+        reservation.labels.labels.add(key=str(label))
+        resources.append(resource.SerializeToString())
+    return resources
+
+
+def test_many_reservations_are_added_up_before_an_agent_loses_its_resources() -> None:
+    plain, honest = mesos.Resource(name="cpus", type=mesos.Value.SCALAR), reserved_by("honest", 5)
+    plain.scalar.value = 8.0
+    tenant = reserved_by("tenant", 300)
+    total = [plain.SerializeToString(), *tenant, *honest]
+    held = [contract.Allocation(framework_id="f", resources=[*honest, *tenant[:10]])]
+    agents = [
+        contract.AddAgent(agent_id=f"s{n}", info=b"i" * 100, total=total, used=held, running=held)
+        for n in range(40)
+    ]
+    data = contract.FromMaster(snapshot=contract.Snapshot(agents=agents)).SerializeToString()
+    read = parse(data, 100_000).snapshot.agents
+    sums = run_to_completion(merge_reservations(total, b"tenant", used=False))
+    held_sums = run_to_completion(merge_reservations(held[0].resources, b"tenant", used=True))
+    assert len(sums) == 7
+    assert len(held_sums) == 6
+    changed = [agent for agent, before in zip(read, agents, strict=True) if agent != before]
+    assert 20 < len(changed) < 40, "no more agents than necessary"
+    for agent in changed:
+        assert list(agent.total) == sums
+        assert list(agent.used[0].resources) == list(agent.running[0].resources) == held_sums
+    assert parse(data, 10**6).snapshot.agents == agents, "without need nothing is added up"
+
+
+def test_agents_whose_reservations_cannot_be_added_up_lose_their_resources() -> None:
+    agents = [
+        contract.AddAgent(
+            agent_id=f"s{n}", total=reserved_by("tenant", 1) * 10 + [b"x" * 200] * 200
+        )
+        for n in range(20)
+    ]
+    data = contract.FromMaster(snapshot=contract.Snapshot(agents=agents)).SerializeToString()
+    read = parse(data, 70_000).snapshot.agents
+    emptied = [agent for agent in read if len(agent.total) == 1]
+    assert 0 < len(emptied) < len(agents)
+
+
+def test_reservations_are_added_up_in_steps() -> None:
+    agents = [contract.AddAgent(agent_id="s", total=reserved_by("tenant", 3_000))]
+    data = contract.FromMaster(snapshot=contract.Snapshot(agents=agents)).SerializeToString()
+    calls = 0
+
+    def counted(resource: bytes) -> bytes | None:
+        nonlocal calls
+        calls += 1
+        return reserver(resource)
+
+    with (
+        mock.patch.object(wire, "reserver", counted),
+        mock.patch("allocator.cluster.resources.kinds.reserver", counted),
+    ):
+        steps = parse_in_steps(data, 40_000)
+        most = before = 0
+        for _ in steps:
+            most, before = max(most, calls - before), calls
+    assert calls == 2 * 3_000
+    assert most <= 101
 
 
 def test_lists_of_frameworks_shorten_no_labels() -> None:
