@@ -183,10 +183,10 @@ def require_creatable(path: Path, *, makes_folder: bool = False) -> None:
 
 
 def require_own_folder(path: Path) -> None:
-    """Check that no other user can create or rename files in the folder of a path.
+    """Check that only root and this process's user can replace files in the folder of a path.
 
-    The folder must belong to root or to this process's user, without the right to write for all
-    users. Root may check the folder of any owner. A missing folder passes.
+    The folder's mode must forbid writing by others, and its owner must be root or this process's
+    user. Root may check folders of all users. A missing folder passes.
 
     Args:
         path: The path.
@@ -209,8 +209,8 @@ def require_own_folder(path: Path) -> None:
     if os.geteuid() not in {0, status.st_uid} and status.st_uid != 0:
         raise OSError(
             errno.EPERM,
-            f"the folder {folder} belongs to user {user_name(status.st_uid)}, who could replace "
-            "the file; name another folder",
+            f"the folder {folder} belongs to user {user_name(status.st_uid)}, so this user could "
+            "replace the file; name another folder",
             str(path),
         )
 
