@@ -2,8 +2,8 @@
 
 Imports of half a second would otherwise dominate the duration of command-line tests. A fork runs
 `allocator.cli`, or another module, like `python -m`, with its own arguments, environment, folder,
-streams and signals. The fork is a child of the process that requested it, and is killed when that
-process ends: pytest ends without a warning after a timeout.
+streams and signals. The fork is a child of the requesting process. The kernel kills the fork when
+the requesting process ends, because pytest ends without a warning after a timeout.
 
 tests/cli/test_lazy_imports.py, tests/frameworks and the first pages of the documentation test that
 the command also starts without a fork.

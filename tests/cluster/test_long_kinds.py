@@ -165,7 +165,7 @@ def test_kinds_that_mesos_finds_equal_have_short_forms_or_none() -> None:
 
 
 UNKNOWN = b"\xfa\x07\xbc\x05" + b"u" * 700
-"""A serialised field with the number 127, which no message of Mesos has."""
+"""A serialised field with the number 127, unknown to Mesos."""
 PARTS = {
     "resource": lambda message: message,
     "reservation": lambda message: message.reservations[0],
@@ -207,7 +207,7 @@ def test_a_reservation_with_too_long_unknown_fields_is_offered_without_them() ->
     assert offer.resources == "cpus(r):4;mem:64"
     assert sum(map(len, offer.messages)) < 200
     assert not list(master.engine.rejected_inputs())
-    assert [offer.resources] == [each.resources for each in master.recover(offer)]
+    assert [offer.resources] == [second.resources for second in master.recover(offer)]
 
 
 def test_an_offer_that_is_declined_twice_stays_within_the_limit_that_it_is_checked_against() -> (
@@ -236,7 +236,7 @@ def tenants(name: str, **fields: object) -> mesos.Resource:
 def merged(*messages: mesos.Resource, used: bool = False) -> list[mesos.Resource]:
     data = [message.SerializeToString() for message in messages]
     sums = run_to_completion(merge_reservations(data, b"tenant", used=used))
-    return [mesos.Resource.FromString(each) for each in sums]
+    return [mesos.Resource.FromString(total) for total in sums]
 
 
 def test_reserved_resources_are_added_up_by_name_and_allocation() -> None:
@@ -246,16 +246,16 @@ def test_reserved_resources_are_added_up_by_name_and_allocation() -> None:
     for number, message in enumerate(messages):
         message.reservations[0].labels.labels.add(key=str(number))
     sums = merged(*messages, used=True)
-    assert [(each.name, each.scalar.value, each.allocation_info.role) for each in sums] == [
+    assert [(total.name, total.scalar.value, total.allocation_info.role) for total in sums] == [
         ("cpus", 1.0, ""),
         ("mem", 0.5, ""),
         ("cpus", 1.5, "a"),
     ]
-    for each in sums:
-        kind, _amount, _role = decoded(each.SerializeToString())
+    for total in sums:
+        kind, _amount, _role = decoded(total.SerializeToString())
         assert kind.reservation is not None
         assert not kind.offerable_to("a")
-        assert merged(each) == [each], "a sum is not added up again"
+        assert merged(total) == [total], "a sum is not added up again"
 
 
 def test_only_what_a_tenant_can_create_without_end_is_added_up() -> None:

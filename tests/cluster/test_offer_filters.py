@@ -189,8 +189,8 @@ def test_the_dropped_filters_are_those_of_the_principal_with_the_most_entries_at
     with mock.patch.multiple(offer_filters, _OF_AN_AGENT=2):
         filters, plain = OfferFilters(0, MOST_ENTRIES), one_by_one()
         for client, agent, size, principal in history:
-            for each in (filters, plain):
-                each.add(client, agent, declined[size], 10, principal=principal)
+            for tried in (filters, plain):
+                tried.add(client, agent, declined[size], 10, principal=principal)
             assert state_of(filters) == state_of(plain)
 
 

@@ -1,4 +1,4 @@
-"""Reasons for missing offers agree with what the engine offers once other clients are away."""
+"""Reasons for missing offers agree with the engine's offers without other clients."""
 
 import random
 from dataclasses import dataclass, field
@@ -26,7 +26,7 @@ LASTING = {"inactive", "suppressed", "no_agents", None}
 
 @dataclass
 class World:
-    """A random cluster, which the same seed builds again."""
+    """A random cluster; equal seeds build equal clusters."""
 
     seed: int
     quotas: str
@@ -43,8 +43,8 @@ class World:
             self._set_quota(role, chance)
         for number in range(1, chance.randint(2, 5)):
             everything = ALL_AGENT_CAPABILITIES
-            some = [kind for kind in everything if chance.random() < 0.6]
-            kinds = everything if chance.random() < 0.8 else some
+            chosen = [kind for kind in everything if chance.random() < 0.6]
+            kinds = everything if chance.random() < 0.8 else chosen
             self.held += self.master.add_agent(f"s{number}", _agent(chance), capabilities=kinds)
         for _ in range(chance.randint(0, 8)):
             if self.held and chance.random() < 0.7:

@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(BUILDING)]
 BYTES, PARTS = 2**21, 2**16
 """Limits of a snapshot in these tests: smaller than a master's, so that the tests are fast."""
 UNKNOWN = b"\xfa\x07\xb8\x17" + b"u" * 3_000
-"""A serialised field with the number 127, which no message of Mesos has."""
+"""A serialised field with the number 127, unknown to Mesos."""
 VARINT, FIXED64, DELIMITED, FIXED32 = 0, 1, 2, 5
 """Encodings of a value in a serialised message, by their numbers in protobuf."""
 
@@ -325,9 +325,9 @@ def some_resource(choose: random.Random) -> bytes:
 
 
 def mistaken(number: int, encoding: int, value: bytes) -> bytes:
-    """Return a serialised field whose value has another encoding than Mesos's field of its number.
+    """Return a serialised field; Mesos's field of this number has a different encoding.
 
-    Protobuf keeps it as an unknown field. The value has 8 bytes, 4 bytes, or the bytes of a number.
+    Protobuf keeps such a field as unknown. The value is 8 bytes, 4 bytes, or the bytes of a number.
     """
     return bytes([number << 3 | encoding]) + value
 

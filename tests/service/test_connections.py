@@ -313,7 +313,7 @@ class Pauses:
 
 
 def scan_with(connections: Connections, pauses: Pauses, port: int = 4000) -> mock.Mock:
-    """Scan until the pauses end; return the event loop, which records its calls."""
+    """Scan until the pauses end; return the event loop with its recorded calls."""
     loop = mock.Mock()
     event: Any = pauses
     connections.ports.add(port)

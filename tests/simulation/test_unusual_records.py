@@ -246,9 +246,9 @@ def test_a_line_break_in_a_name_loses_no_row(tmp_path: Path) -> None:
 
 
 def test_a_header_between_rows_names_the_columns_of_the_rows_below(tmp_path: Path) -> None:
-    other = "JobID;User;Submit;End;Start;NCPUS;ReqMem;Extra"
+    header = "JobID;User;Submit;End;Start;NCPUS;ReqMem;Extra"
     rows = ("JobID|User|Submit|Start|End|AllocCPUS|ReqMem", "7|ann|1000|1000|4600|4|1G")
-    converted = sacct(tmp_path, *rows, other, "8;ann;1000;8200;1000;2;1G;x", *rows)
+    converted = sacct(tmp_path, *rows, header, "8;ann;1000;8200;1000;2;1G;x", *rows)
     assert seconds(converted) == [(1000.0, 3600.0), (1000.0, 7200.0)]
     assert left_out(converted) == {
         "is a further header: the rows below have its columns": [3, 5],

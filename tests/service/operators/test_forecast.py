@@ -282,7 +282,7 @@ def test_a_forecast_names_the_time_at_which_a_commitment_rises_above_a_level() -
 
 @pytest.mark.parametrize("counts_for", [4.0, None])
 def test_a_forecast_names_the_assumption_of_constant_entitlements(counts_for: float | None) -> None:
-    """A user that has just begun counts more and more, so entitlements of other users fall."""
+    """A newly begun user counts more and more, so former users' entitlements fall."""
     master = MasterSide("sdrf", {"half_life": 600.0})
     master.engine = Engine(replace(master.settings, counts_for=counts_for))
     master.restore(contract.Snapshot(time_ns=master.now_ns))
