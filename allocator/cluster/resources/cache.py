@@ -2,7 +2,6 @@
 
 from collections import OrderedDict
 from collections.abc import Hashable
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 Key = TypeVar("Key", bound=Hashable)
@@ -64,22 +63,29 @@ class Cache(Generic[Key, Result]):
         return result
 
 
-@dataclass(slots=True, eq=False)
 class Entry(Generic[Content, Result]):
-    """A long message and its parsed form, in a `MessageCache`."""
+    """A long message and its parsed form, in a `MessageCache`.
 
-    data: bytes
-    """The serialised message."""
-    parsed: Result
-    """The parsed message."""
-    content: Content | None
-    """The content from which the message was written; None if it was received only."""
-    cost: int
-    """Approximate bytes of this entry."""
-    checked: int | None = None
-    """The limit that the message was checked against last, and respects; None: not checked."""
-    used: bool = True
-    """Whether the entry has been used since the cache last looked for entries to drop."""
+    The class is no data class, because mypyc cannot compile a generic one.
+
+    Args:
+        data: The serialised message.
+        parsed: The parsed message.
+        content: The content from which the message was written; None if it was received only.
+        cost: Approximate bytes of this entry.
+    """
+
+    __slots__ = ("checked", "content", "cost", "data", "parsed", "used")
+
+    def __init__(self, data: bytes, parsed: Result, content: Content | None, cost: int) -> None:
+        self.data = data
+        self.parsed = parsed
+        self.content = content
+        self.cost = cost
+        self.checked: int | None = None
+        """The limit that the message was checked against last, and respects; None: not checked."""
+        self.used = True
+        """Whether the entry has been used since the cache last looked for entries to drop."""
 
 
 class MessageCache(Generic[Content, Result]):
