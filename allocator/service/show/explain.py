@@ -309,7 +309,8 @@ def _words_of_holders(
     on suitable machines. If the adapter does not know these resources, the candidates are the
     resources that the user's tasks need, or that count. Outstanding offers count as held.
 
-    Holdings are known of scalar resources. Of other resources, such as ports, only a lack is named.
+    The adapter knows holdings of scalar resources. For other resources, such as ports, the
+    sentence names only the lack.
 
     A second sentence names remedies for now and for good. It needs a user that holds less than half
     of its entitlement, and a largest holder of more than this entitlement, relative to weights.
