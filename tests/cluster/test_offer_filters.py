@@ -158,7 +158,7 @@ def compare_shares(history: list[tuple[object, ...]]) -> None:
 def one_by_one() -> OfferFilters:
     """Return offer filters that choose each entry to drop among all entries."""
     if build() == "compiled":
-        pytest.skip("a compiled class has no interpreted subclass")
+        pytest.skip("classes of compiled modules have no interpreted subclass")
 
     class OneByOne(OfferFilters):
         @override
