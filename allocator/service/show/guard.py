@@ -41,6 +41,9 @@ _BODY = (b"\ncontent-encoding", b"\ncontent-length", b"\ntransfer-encoding")
 aiohttp takes 10 µs for each chunk of a body, and inflates a compressed megabyte to a gigabyte."""
 _END = b"\r\n\r\n"
 """End of a request's headers."""
+_LINE_END = b"\r\n"
+_UPGRADE = b"\nupgrade:"
+"""Begin of the header, in lower case, of a request for another protocol."""
 _PAUSED = ("_reading_paused", "_buffer_paused")
 """Attributes of aiohttp's protocols that say whether aiohttp has paused reading."""
 _NO_BODY = b"This port reads no bodies; send GET requests.\n"
@@ -284,6 +287,8 @@ class _Guarded(asyncio.Protocol):
         """Parsed bytes since the end of the latest request."""
         self.unanswered = 0
         """Number of parsed requests without an answer."""
+        self._asked_upgrade = False
+        """Whether the latest request asked for another protocol."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -330,18 +335,36 @@ class _Guarded(asyncio.Protocol):
         self.was_parsed = True
         piece = bytes(self._data[:PIECE])
         del self._data[:PIECE]
-        *requests, self._since = (self._since + piece).split(_END)
-        self.unanswered += len(requests)
+        *parts, self._since = (self._since + piece).split(_END)
+        requests = [part for part in parts if part.strip(_LINE_END)]
+        follows_upgrade = self._note_requests(requests)
         if requests:
             self._guard.asked(self._transport)
         if self._transport.is_closing():
             self._data.clear()
-        elif len(self._since) > MOST_HEADERS:
+        elif follows_upgrade or len(self._since) > MOST_HEADERS:
             self._guard.end(self._transport)
         else:
             self._inner.data_received(piece)
             self._go_on()
         return True
+
+    def _note_requests(self, requests: list[bytes]) -> bool:
+        """Count complete requests; return whether one follows an unanswered upgrade request.
+
+        aiohttp never answers a request that follows a request for another protocol, such as h2c.
+        The connection would count as waiting until `LONGEST_ANSWER`.
+
+        Args:
+            requests: The requests without the ends of their headers. Empty lines are no requests:
+                aiohttp skips them without an answer.
+        """
+        follows_upgrade = False
+        for request in requests:
+            follows_upgrade |= self._asked_upgrade and self.unanswered > 0
+            self.unanswered += 1
+            self._asked_upgrade = _UPGRADE in request.lower()
+        return follows_upgrade
 
     def answer(self) -> None:
         """Go on with data that waited for the answer to an earlier request."""

@@ -346,6 +346,30 @@ def test_a_third_request_waits_in_the_connection_for_the_answer_to_the_first() -
     asyncio.run(crowd())
 
 
+@pytest.mark.parametrize(
+    ("data", "ends"),
+    [
+        pytest.param(4 * b"\r\n", False, id="empty lines"),
+        pytest.param(4 * b"GET / HTTP/1.1\r\nUpgrade: h2c\r\n\r\n", True, id="upgrade"),
+        pytest.param(b"GET / HTTP/1.1\r\nUpgrade: h2c\r\n\r\n", False, id="one upgrade"),
+    ],
+)
+def test_no_connection_waits_for_answers_that_aiohttp_does_not_give(
+    data: bytes,
+    ends: bool,  # noqa: FBT001 - a case of the table
+) -> None:
+    async def crowd() -> None:
+        guard = Guard(lambda: Inner)
+        transport = Transport()
+        transport.protocol = protocol = cast("Any", guard())
+        protocol.connection_made(transport)
+        protocol.data_received(data)
+        assert transport.aborted == ends
+        assert transport.aborted or not transport.paused
+
+    asyncio.run(crowd())
+
+
 def test_a_request_with_long_headers_ends_its_connection() -> None:
     async def crowd() -> None:
         guard = Guard(lambda: Inner)
