@@ -12,7 +12,7 @@ from pathlib import Path
 
 from allocator.slurm.checks import keeps_accounting
 from allocator.slurm.factors import FactorUpdate
-from allocator.slurm.jobs import OWN_COLUMNS, SEPARATOR, TEXT_COLUMNS
+from allocator.slurm.jobs import OWN_COLUMNS, SEPARATOR, TEXT_COLUMNS, WIDTHS
 from allocator.slurm.records import ACCOUNTING_COLUMNS
 from allocator.slurm.rows import COLUMN_END, ShapeError
 from allocator.slurm.users import ASSOCIATION_COLUMNS
@@ -80,7 +80,7 @@ class SlurmClient:
         separator = _random_separator()
         *first, last = OWN_COLUMNS
         own = [f"{name}:{SEPARATOR}" for name in first]
-        texts = [f"{name}:{separator}" for name in (last, *TEXT_COLUMNS)]
+        texts = [f"{name}:{WIDTHS.get(name, '')}{separator}" for name in (last, *TEXT_COLUMNS)]
         # Other users of this machine see a command's options, but not its environment.
         printed = self._run(
             *("squeue", "--all", "--local", array_option, "--states=all", "--noheader"),

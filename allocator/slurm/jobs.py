@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC
 from functools import lru_cache
+from hashlib import blake2b
 from math import ceil
 from typing import NamedTuple
 
@@ -65,6 +66,9 @@ TEXT_COLUMNS = (
     "feature",
 )
 """Columns of `squeue --Format` that may contain any character. They follow `OWN_COLUMNS`."""
+WIDTHS = {"reason": 100}
+"""Columns of which `squeue` prints so many characters. A reason can end with all unavailable nodes.
+"""
 SEPARATOR = "|"
 """Separates the columns of `OWN_COLUMNS`."""
 _HOLDING = {*RUNNING, "CONFIGURING", "RESIZING"}
@@ -74,6 +78,9 @@ _LEAVING_NODES = {"COMPLETING", "STAGE_OUT"}
 _EXCLUSIVE = {"USER", "MCS"}
 """Values of `oversubscribe` of jobs that keep other users away from their nodes."""
 _SPARE_KINDS = {"cpus", "gpus", "mem"}
+_LONGEST_KEPT = 1000
+"""Maximum length of a row, or of a list of nodes, that is kept. Of a longer text, a hash is kept.
+On 5,000 nodes, the lists of each job can have 24 kB."""
 _SHORTEST_LIMIT = 60.0
 """Seconds of the shortest time limit."""
 _SUFFIXES = "*~#!%$@^-"
@@ -137,7 +144,7 @@ class Job:
     """The part of `quantities`, and the memory of the nodes, that further jobs of the user can use.
     Empty unless the job is pending and exclusive."""
     placement: tuple[str, ...] = ()
-    """Certain nodes and features that an exclusive job asks for."""
+    """Certain nodes and features that an exclusive job asks for; hashes of long texts."""
     key: JobKey = field(init=False, repr=False, compare=False)
     """Computed once, because each reading looks up all jobs."""
     target: str = field(init=False, repr=False, compare=False)
@@ -304,7 +311,8 @@ class JobReader:
         readable = 0
         for row in split_rows(text, 1 + len(TEXT_COLUMNS), "squeue"):
             used, _, rest = row.partition(SEPARATOR)
-            shown = earlier.get(rest)
+            key = _key(rest)
+            shown = earlier.get(key)
             try:
                 ran = _run_time(used)
                 if shown is None:
@@ -315,7 +323,7 @@ class JobReader:
                 errors[row] = error
                 continue
             readable += 1
-            jobs[rest] = shown
+            jobs[key] = shown
             job = shown.job
             if job.tasks and job.number == job.array and job.pending:
                 arrays.setdefault(job.number, []).append(job)
@@ -363,6 +371,13 @@ class JobReader:
             and entry.job.ended is None
             and (str(entry.job.number), entry.job.user) in rejected
         }
+
+
+def _key(text: str) -> str:
+    """Return the text, or the hash of a text longer than `_LONGEST_KEPT`, to compare texts."""
+    if len(text) <= _LONGEST_KEPT:
+        return text
+    return blake2b(text.encode(errors="surrogateescape"), digest_size=16).hexdigest()
 
 
 def _job(
@@ -447,7 +462,7 @@ def _job(
         nodes="" if waits else fields["nodelist"],
         exclusive=exclusive,
         spare=spare,
-        placement=(fields["reqnodes"], fields["feature"]) if exclusive else (),
+        placement=(_key(fields["reqnodes"]), _key(fields["feature"])) if exclusive else (),
     )
 
 

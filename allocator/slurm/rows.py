@@ -98,11 +98,11 @@ def split_rows(text: str, columns: int, source: str) -> Iterator[str]:
     Raises:
         ShapeError: A row has another number of columns.
     """
-    *parts, rest = text.split(_ROW_END)
+    rest = text[text.rfind(_ROW_END) + len(_ROW_END) :] if _ROW_END in text else text
     if rest.strip():
         raise ShapeError(f"{source} printed a row without an end: {excerpt(rest)}")
     row, counted = "", 0
-    for part in parts:
+    for part in _parts(text):
         # A column of a user may begin with a line break, so a part may be shorter than a row.
         row = f"{row}{_ROW_END}{part}" if counted else part
         counted = row.count(COLUMN_END) + 1
@@ -114,6 +114,14 @@ def split_rows(text: str, columns: int, source: str) -> Iterator[str]:
     if counted:
         printed = row.partition(_ROW_END)[0].count(COLUMN_END) + 1
         raise ShapeError(f"{source} printed {printed} columns instead of {columns}: {excerpt(row)}")
+
+
+def _parts(text: str) -> Iterator[str]:
+    """Yield the texts before each `_ROW_END`, without a copy of the whole text."""
+    start = 0
+    while (end := text.find(_ROW_END, start)) >= 0:
+        yield text[start:end]
+        start = end + len(_ROW_END)
 
 
 def excerpt(text: str) -> str:

@@ -1,5 +1,7 @@
 """Readers of Slurm's output: known fields are read exactly, unknown ones are errors by name."""
 
+import tracemalloc
+
 import pytest
 
 from allocator.fairness.quantities import Quantities
@@ -62,6 +64,21 @@ def test_a_pending_array_has_tasks_a_request_and_no_start() -> None:
     assert (job.submitted, job.started, job.ended) == (1795707788.0, None, None)
     assert job.quantities == Quantities.parse("cpus:2;mem:64000;gpus:2")
     assert job.pending
+
+
+def test_long_lists_of_requested_nodes_are_compared_and_take_no_memory() -> None:
+    nodes = [f"n[{first},{'3,' * 6000}9]" for first in (1, 2)]
+    fields = [{"oversubscribe": "USER", "reqnodes": text} for text in nodes]
+    reader = JobReader()
+    text = printed(*(changed(PENDING, jobid=str(n), **fields[n % 2]) for n in range(200)))
+    tracemalloc.start()
+    try:
+        jobs = [seen.job for seen in reader.read(text)]
+        assert tracemalloc.get_traced_memory()[1] < len(text) / 2
+    finally:
+        tracemalloc.stop()
+    assert len({job.placement for job in jobs}) == len(nodes)
+    assert [id(seen.job) for seen in reader.read(text)] == list(map(id, jobs))
 
 
 @pytest.mark.parametrize(

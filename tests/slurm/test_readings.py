@@ -1,5 +1,6 @@
 """Readings of a Slurm whose commands print given texts: the accounts, and unexpected errors."""
 
+import re
 from concurrent.futures import wait
 from threading import Event
 
@@ -207,3 +208,16 @@ def test_after_an_unexpected_error_the_next_reading_succeeds_and_commitments_rem
     assert (weight(bridge), tree.capacity.to_doubles()["cpus"]) == (7.0, 40.0)
     accounts = run_to_completion(adapter.close_accounts())
     assert {"(no account)/man", "(no account)/news"} <= accounts.keys()
+
+
+def test_squeue_prints_no_long_lists_of_unavailable_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    formats = []
+
+    def run(_client: SlurmClient, *_command: str, variables: dict[str, str]) -> str:
+        formats.append(variables["SQUEUE_FORMAT2"])
+        return ""
+
+    monkeypatch.setattr(SlurmClient, "_run", run)
+    SlurmClient({}).jobs()
+    assert len(formats) == 1
+    assert re.search(r",reason:100L", formats[0])
