@@ -347,8 +347,13 @@ class Connections:
         refused.sort(key=lambda entry: entry[:2])
         useless.extend(connection for _, _, connection in refused[ALL_REFUSED:])
         kept = _share(HOST_ASKING, ALL_ASKING, asking)
+        open_asking = []
         for proved in asking.values():
-            useless.extend(connection for _, connection in sorted(proved)[:-kept])
+            proved.sort()
+            useless.extend(connection for _, connection in proved[:-kept])
+            open_asking += proved[-kept:]
+        open_asking.sort()
+        useless.extend(connection for _, connection in open_asking[:-ALL_ASKING])
         return useless + self._surplus(unproved)
 
     def _unexpected(self, connection: _Connection, calls: _Calls | None) -> int:
@@ -383,6 +388,11 @@ class Connections:
         for host in unproved.values():
             if len(host) > limit:
                 surplus += _oldest(host, limit)
+        if len(unproved) > ALL_UNPROVED:  # each host keeps one connection
+            closed = {connection.number for connection in surplus}
+            others = [each for host in unproved.values() for each in host]
+            others = [each for each in others if each.number not in closed]
+            surplus += _oldest(others, ALL_UNPROVED)
         return surplus
 
     def _find(self) -> Work[None]:
@@ -473,13 +483,13 @@ def _beyond(limit: int, connections: list[_Connection]) -> list[_Connection]:
 
 
 def _oldest(connections: list[_Connection], kept: int) -> list[_Connection]:
-    """Choose which connections of one host to close: mainly the oldest, and silent ones first.
+    """Choose which connections to close: mainly the oldest, and silent ones first.
 
     A connection is silent if the peer has sent no byte. The newest connections, twice as many as
     will stay open, are checked for silence. All older connections are closed.
 
     Args:
-        connections: All connections of the host without any call.
+        connections: All connections, of one host or of different hosts, without any call.
         kept: How many of them stay open.
     """
     ordered = sorted(connections, key=lambda connection: connection.number)

@@ -129,6 +129,22 @@ def test_the_host_with_the_most_connections_makes_room_for_others(
     assert peers.scan() == [1, 2]
 
 
+@pytest.mark.parametrize("asks", [False, True])
+def test_more_hosts_than_connections_in_all_keep_the_newest(
+    peers: Peers,
+    monkeypatch: pytest.MonkeyPatch,
+    asks: bool,  # noqa: FBT001 - a case of the table
+) -> None:
+    for name in ("HOST_UNPROVED", "ALL_UNPROVED", "HOST_ASKING", "ALL_ASKING"):
+        monkeypatch.setattr(module, name, 3)
+    monkeypatch.setattr(module, "host_of", lambda peer: peer.rpartition(":")[0])
+    for host in range(2, 8):
+        name = peers.connect(f"127.0.0.{host}", b"hello")
+        if asks:
+            peers.connections.note(name, True)
+    assert peers.scan() == [0, 1, 2]
+
+
 def test_of_connections_with_refused_calls_only_those_with_the_fewest_stay(
     peers: Peers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
