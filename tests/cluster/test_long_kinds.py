@@ -233,9 +233,11 @@ def tenants(name: str, **fields: object) -> mesos.Resource:
     return resource
 
 
-def merged(*messages: mesos.Resource, used: bool = False) -> list[mesos.Resource]:
+def merged(
+    *messages: mesos.Resource, used: bool = False, quotas: tuple[str, ...] = ()
+) -> list[mesos.Resource]:
     data = [message.SerializeToString() for message in messages]
-    sums = run_to_completion(merge_reservations(data, b"tenant", used=used))
+    sums = run_to_completion(merge_reservations(data, b"tenant", quotas, used=used))
     return [mesos.Resource.FromString(total) for total in sums]
 
 
@@ -266,6 +268,11 @@ def test_only_what_a_tenant_can_create_without_end_is_added_up() -> None:
     plain = mesos.Resource(name="cpus", type=mesos.Value.SCALAR)
     disk = tenants("disk")
     disk.disk.source.type = mesos.Resource.DiskInfo.Source.MOUNT
+    part = tenants("disk")
+    part.disk.source.type = mesos.Resource.DiskInfo.Source.PATH
+    [total] = merged(part, part)
+    assert total.scalar.value == 1.0
+    assert not total.HasField("disk")
     messages = [static, foreign, plain, disk]
     assert merged(*messages) == messages
 
@@ -327,3 +334,39 @@ def test_an_operator_can_unreserve_resources_that_a_snapshot_has_added_up() -> N
         assert available is not None
         assert available.total.unreserved.scalars["cpus"] == 1000 * unreserved
     assert master.engine.pool.capacity["cpus"] == 2000
+
+
+@pytest.mark.parametrize("used", [False, True])
+def test_reservations_that_are_added_up_count_against_the_quota_of_their_role(used: bool) -> None:  # noqa: FBT001
+    reserved_cpus = [tenants("cpus") for _ in range(8)]
+    for number, message in enumerate(reserved_cpus):
+        message.reservations[0].role = f"a/{number % 3}" if number % 2 else "a"
+        message.reservations[0].labels.labels.add(key=str(number))
+    [total] = merged(*reserved_cpus, quotas=("a",))
+    assert merged(total, quotas=("a",)) == [total], "a sum is not added up again"
+    agent = agent_call("s", "cpus:1")
+    agent.total[:] = [resource("cpus", "8").SerializeToString(), total.SerializeToString()]
+    task = reserved_cpus[0]
+    task.allocation_info.role = "a"
+    if used:
+        [held] = merged(task, quotas=("a",))
+        agent.used.add(framework_id="f", resources=[held.SerializeToString()])
+    info = framework_info("f", "a", principal="tenant")
+    master = MasterSide()
+    snapshot = contract.Snapshot(time_ns=master.now_ns, agents=[agent])
+    snapshot.frameworks.add(framework_id="f", info=info, active=True)
+    quota = snapshot.limited_quotas.add(role="a")
+    quota.limits.amounts["cpus"] = 6.0
+    [offer] = master.restore(snapshot)
+    assert offer.resources == "cpus:2"
+    assert master.engine._cluster.ledger.quotas.consumed()["a"]["cpus"] == 6000
+    if used:
+        master.send(
+            contract.RecoverResources(
+                framework_id="f", agent_id="s", resources=[task.SerializeToString()]
+            )
+        )
+        assert master.engine.divergence() is None
+        agent_after = master.engine.agent("s")
+        assert agent_after is not None
+        assert agent_after.held("f", "a").scalars["cpus"] == 2000

@@ -19,6 +19,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(BUILDING)]
 
 BYTES, PARTS = 2**21, 2**16
 """Limits of a snapshot in these tests: smaller than a master's, so that the tests are fast."""
+QUOTAS = {"a"}
+"""Top-level roles with quotas."""
 UNKNOWN = b"\xfa\x07\xb8\x17" + b"u" * 3_000
 """A serialised field with the number 127, unknown to Mesos."""
 VARINT, FIXED64, DELIMITED, FIXED32 = 0, 1, 2, 5
@@ -188,7 +190,7 @@ def test_agents_with_the_most_resources_are_set_aside_first(programs: Programs) 
 
 def a_source() -> mesos.Resource.DiskInfo:
     """Return a source of a disk; reservations of such a disk are not added up."""
-    source = mesos.Resource.DiskInfo.Source(type=mesos.Resource.DiskInfo.Source.PATH)
+    source = mesos.Resource.DiskInfo.Source(type=mesos.Resource.DiskInfo.Source.MOUNT)
     return mesos.Resource.DiskInfo(source=source)
 
 
@@ -212,17 +214,17 @@ def test_the_module_adds_reservations_up_as_the_service_does(programs: Programs,
     reservations = [some_reserved(draw, "many") for _ in range(400)]
     honest = [some_reserved(draw, "few") for _ in range(20)]
     used_resources = draw.sample(reservations, 50) + honest
-    snapshot = contract.Snapshot()
+    snapshot = contract.Snapshot(quotas=[contract.SetQuota(role=role) for role in QUOTAS])
     agent = snapshot.agents.add(agent_id="s", total=reservations + honest)
     agent.used.add(framework_id="f", resources=used_resources)
     agent.running.add(framework_id="f", resources=used_resources)
     message = contract.FromMaster(snapshot=snapshot).SerializeToString()
     sent = contract.FromMaster.FromString(run(programs, message, BYTES, 6_000).stdout)
     [after] = sent.snapshot.agents
-    total = run_to_completion(merge_reservations(agent.total, b"many", used=False))
+    total = run_to_completion(merge_reservations(agent.total, b"many", QUOTAS, used=False))
     assert len(total) < len(agent.total)
     assert sorted(after.total) == sorted(total)
-    held = run_to_completion(merge_reservations(used_resources, b"many", used=True))
+    held = run_to_completion(merge_reservations(used_resources, b"many", QUOTAS, used=True))
     for allocations in (after.used, after.running):
         assert sorted(allocations[0].resources) == sorted(held)
 
@@ -240,7 +242,7 @@ def some_reserved(draw: random.Random, principal: str) -> bytes:
     message.reservations.add(role="a", type=mesos.Resource.ReservationInfo.STATIC)
     labels = mesos.Labels(labels=[mesos.Label(key=str(draw.randrange(1000)))])
     kind = mesos.Resource.ReservationInfo.DYNAMIC
-    role = draw.choice(["a", "a/b"])
+    role = draw.choice(["a", "a/b", "ab", "c/a"])
     message.reservations.add(role=role, type=kind, principal=principal, labels=labels)
     if draw.random() < 0.3:
         message.allocation_info.role = draw.choice(["a", "b"])
@@ -250,8 +252,11 @@ def some_reserved(draw: random.Random, principal: str) -> bytes:
         message.disk.persistence.id = str(draw.randrange(1000))
         if draw.random() < 0.5:
             message.shared.SetInParent()
-    if draw.random() < 0.1:
-        message.disk.source.type = mesos.Resource.DiskInfo.Source.PATH
+    if draw.random() < 0.3:
+        source = mesos.Resource.DiskInfo.Source
+        message.disk.source.type = draw.choice([source.PATH, source.MOUNT, source.RAW])
+        if draw.random() < 0.5:
+            message.disk.source.id = str(draw.randrange(10))
     return message.SerializeToString()
 
 

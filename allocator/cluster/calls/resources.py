@@ -20,6 +20,7 @@ from allocator.cluster.offers.operations import (
     convert_in_steps,
     parse_operation,
 )
+from allocator.cluster.quota import top_level
 from allocator.cluster.resources import (
     Kind,
     Resources,
@@ -28,7 +29,7 @@ from allocator.cluster.resources import (
     parse_total,
     reserver,
 )
-from allocator.cluster.resources.kinds import NOBODY
+from allocator.cluster.resources.kinds import is_for_sum
 from allocator.cluster.state import Cluster
 from allocator.contract import allocator_pb2 as contract
 from allocator.cooperative import Cooperative, run_to_completion
@@ -57,7 +58,7 @@ def recover(cluster: Cluster, call: contract.RecoverResources) -> Cooperative[Ca
     framework, agent_id = call.framework_id, call.agent_id
     client = Client(role, framework)
     agent_before = cluster.ledger.agents.get(agent_id)
-    if agent_before is not None and NOBODY in agent_before.total.reservations:
+    if agent_before is not None and _has_sums(agent_before):
         resources = yield from _in_sums(agent_before, role, resources)
 
     def change() -> None:
@@ -85,6 +86,11 @@ def recover(cluster: Cluster, call: contract.RecoverResources) -> Cooperative[Ca
     return change
 
 
+def _has_sums(agent: Agent) -> bool:
+    """Return whether a snapshot has added reservations up on an agent."""
+    return any(map(is_for_sum, agent.total.reservations))
+
+
 def _in_sums(agent: Agent, role: str, resources: Resources) -> Cooperative[Resources]:
     """Return resources in the form in which a snapshot has added reservations up on their agent.
 
@@ -100,9 +106,10 @@ def _in_sums(agent: Agent, role: str, resources: Resources) -> Cooperative[Resou
     if known.issuperset(resources):
         return resources
     messages = resources.where(lambda kind: kind not in known).messages(role)
+    quotas = {top_level(each) for each in agent.total.reservations if is_for_sum(each)}
     for principal in dict.fromkeys(map(reserver, messages)):
         if principal is not None:
-            messages = yield from merge_reservations(messages, principal, used=bool(role))
+            messages = yield from merge_reservations(messages, principal, quotas, used=bool(role))
     if role:
         _role, sums = yield from parse_allocated_in_steps(messages)
     else:
@@ -254,7 +261,7 @@ def _with_sums(agent: Agent, steps: list[ResourceConversion]) -> list[ResourceCo
 
     See `_in_sums`. Resources that an earlier conversion creates are in no sum.
     """
-    if NOBODY not in agent.total.reservations:
+    if not _has_sums(agent):
         return steps
     changed, created = list[ResourceConversion](), set[Kind]()
     for step in steps:

@@ -1,7 +1,7 @@
 """Resource kinds: everything that identifies a resource except its amount; parsing and writing."""
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from itertools import chain
 from typing import Literal, cast
@@ -42,11 +42,15 @@ _ENTRY = 128
 """Bytes that stand for the time to compare one reservation or label of two kinds."""
 RESERVATIONS_A_STEP = 100
 """Reserved resources that are read in one cooperative step."""
+FEW_RESERVATIONS = 20
+"""Reserved resources of one principal on an agent that are never added up."""
 _IDENTIFIER = 255
 """Longest identifier of a volume that Mesos permits."""
 NOBODY = ".."
 """Last level of the role that a resource of a too long kind is reserved for. Mesos permits no such
 role."""
+_OF_QUOTA = f"/{NOBODY}/{NOBODY}"
+"""End of the role of a sum that counts against the quota of a top-level role."""
 _BYTES = 16 * 2**20
 _DECODED: "Cache[bytes, tuple[Kind, Amount, str | None]]" = Cache(4 * _BYTES)
 _KINDS: "Cache[tuple[bytes, int | None], Kind]" = Cache(_BYTES)
@@ -241,7 +245,7 @@ def reserver(data: bytes) -> bytes | None:
     """Return the principal that reserved a serialised resource; empty without a principal.
 
     The result is None if `merge_reservations` cannot add the resource to others. It adds resources
-    whose last reservation is dynamic, except disks with a source, of which an agent has few.
+    whose last reservation is dynamic, except indivisible disks, of which an agent has few.
     """
     if b"j" not in data:  # the first byte of a reservation
         return None
@@ -250,27 +254,41 @@ def reserver(data: bytes) -> bytes | None:
     except DecodeError:
         return None  # rejected by `decoded`
     last = message.reservations[-1] if message.reservations else None
-    if last is None or last.type != mesos.Resource.ReservationInfo.DYNAMIC or last.role == NOBODY:
+    if last is None or last.type != mesos.Resource.ReservationInfo.DYNAMIC:
         return None
-    if message.disk.HasField("source"):
+    if is_for_sum(text_of(last, "role")):
+        return None
+    source = message.disk.source
+    if message.disk.HasField("source") and not (
+        source.type == mesos.Resource.DiskInfo.Source.PATH
+        or (source.type == mesos.Resource.DiskInfo.Source.RAW and not text_of(source, "id"))
+    ):
         return None
     principal = text_of(last, "principal")
     return principal.encode() if isinstance(principal, str) else principal
 
 
+def is_for_sum(role: str | bytes) -> bool:
+    """Return whether a role is that for which sums of reservations are reserved."""
+    return is_text(role) and (role == NOBODY or role.endswith(_OF_QUOTA))
+
+
 def merge_reservations(
-    resources: Iterable[bytes], principal: bytes, *, used: bool
+    resources: Iterable[bytes], principal: bytes, quotas: Collection[str], *, used: bool
 ) -> Cooperative[list[bytes]]:
     """Add up the resources that one principal reserved, whatever the roles, labels and volumes.
 
     The sums count for the roles that hold the resources. No role can be offered a sum, because
-    its reservation is for `NOBODY`. Shared volumes count for their agent only, because several
-    frameworks may use them at the same time. The C++ module does the same (short_form.cc).
+    its reservation is for `NOBODY`. Resources that are reserved for a role with a quota, or for a
+    sub-role of it, have a sum of their own, which counts against this quota. Shared volumes count
+    for their agent only, because several frameworks may use them at the same time. The C++ module
+    does the same (short_form.cc).
     Generator for cooperative steps.
 
     Args:
         resources: Serialised resources.
         principal: The principal, as `reserver` returns it.
+        quotas: Top-level roles with quotas.
         used: Whether frameworks use or hold the resources; false for an agent's total.
     """
     kept, merged = list[bytes](), dict[bytes, mesos.Resource]()
@@ -288,7 +306,10 @@ def merge_reservations(
         for field in ("scalar", "ranges", "set", "disk", "shared", "provider_id", "reservations"):
             key.ClearField(field)
         key.DiscardUnknownFields()  # type: ignore[no-untyped-call,unused-ignore]
-        key.reservations.add(role=NOBODY, type=mesos.Resource.ReservationInfo.DYNAMIC)
+        role = text_of(message.reservations[-1], "role")
+        top = role.partition("/")[0] if is_text(role) else ""
+        role = top + _OF_QUOTA if top in quotas else NOBODY
+        key.reservations.add(role=role, type=mesos.Resource.ReservationInfo.DYNAMIC)
         total = merged.setdefault(key.SerializePartialToString(deterministic=True), key)
         total.ranges.MergeFrom(message.ranges)
         total.set.MergeFrom(message.set)

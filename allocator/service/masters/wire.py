@@ -13,7 +13,7 @@ message is parsed again.
 import heapq
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -28,7 +28,7 @@ from google.protobuf.message import DecodeError, Message
 from allocator.cluster.input.limits import Limits
 from allocator.cluster.input.text import readable
 from allocator.cluster.resources import merge_reservations, reserver, shortened
-from allocator.cluster.resources.kinds import RESERVATIONS_A_STEP, SMALL
+from allocator.cluster.resources.kinds import FEW_RESERVATIONS, RESERVATIONS_A_STEP, SMALL
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
 from allocator.cooperative import Cooperative, run_to_completion
@@ -724,8 +724,8 @@ def _without_longest_lists(data: bytes, bounds: _Bounds) -> Cooperative[bytes]:
             break
         data = yield from _with_short_resources(data, (0, len(data)), _CONTRACT, longest)
     while agents := {name for kind, name in owners if kind == "agent"}:
-        length = len(data)
-        data = yield from _with_merged_reservations(data, (0, len(data)), _CONTRACT, agents)
+        length, quotas = len(data), _roles_with_quotas(data)
+        data = yield from _with_merged_reservations(data, (0, length), _CONTRACT, agents, quotas)
         if len(data) == length:
             break
         owners = yield from _owners_of_longest_lists(data, bounds)
@@ -793,7 +793,11 @@ def _with_short_resources(
 
 
 def _with_merged_reservations(
-    data: bytes, span: tuple[int, int], descriptor: Descriptor, agents: AbstractSet[bytes]
+    data: bytes,
+    span: tuple[int, int],
+    descriptor: Descriptor,
+    agents: AbstractSet[bytes],
+    quotas: Collection[str],
 ) -> Cooperative[bytes]:
     """Return a snapshot in which the reservations of one principal on each of some agents are sums.
 
@@ -802,6 +806,7 @@ def _with_merged_reservations(
         span: Start and end of the message, as byte offsets.
         descriptor: The type of the message.
         agents: IDs of the agents.
+        quotas: Top-level roles with quotas.
     """
     out, last, step = bytearray(), span[0], span[0]
     for number, kind, start, stop in _fields(data, *span):
@@ -813,9 +818,11 @@ def _with_merged_reservations(
             continue
         nested = field.message_type
         if nested is not None and nested != contract.AddAgent.DESCRIPTOR:
-            value = yield from _with_merged_reservations(data, (start, stop), nested, agents)
+            value = yield from _with_merged_reservations(
+                data, (start, stop), nested, agents, quotas
+            )
         elif _framework_id(data, start, stop) in agents:
-            value = yield from _merged(data[start:stop])
+            value = yield from _merged(data[start:stop], quotas)
         else:
             continue
         out += data[last : start - len(varint(stop - start))] + varint(len(value)) + value
@@ -823,26 +830,47 @@ def _with_merged_reservations(
     return bytes(out + data[last : span[1]])
 
 
-def _merged(data: bytes) -> Cooperative[bytes]:
+def _roles_with_quotas(data: bytes) -> frozenset[str]:
+    """Return the roles with quotas in a serialised snapshot; empty for other messages."""
+    snapshot = contract.FromMaster.SNAPSHOT_FIELD_NUMBER
+    lists = {
+        contract.Snapshot.QUOTAS_FIELD_NUMBER: contract.SetQuota,
+        contract.Snapshot.LIMITED_QUOTAS_FIELD_NUMBER: contract.UpdateQuota,
+    }
+    return frozenset(
+        _read(lists[number], data[start:stop]).role
+        for outer, _kind, begin, end in _fields(data, 0, len(data))
+        for number, _kind, start, stop in _fields(data, begin, end if outer == snapshot else begin)
+        if number in lists
+    )
+
+
+def _merged(data: bytes, quotas: Collection[str]) -> Cooperative[bytes]:
     """Return a serialised agent on which the reservations of one principal are added up.
 
-    The principal is that whose reserved resources have the most bytes. If no sum is shorter, the
-    agent is returned unchanged. Generator for cooperative steps.
+    The principal is that whose reserved resources have the most bytes. A principal with few of them
+    keeps its reservations, because otherwise others could make the agent heavy and end its offers.
+    If no sum is shorter, the agent is returned unchanged. Generator for cooperative steps.
     """
     agent = _read(contract.AddAgent, data)
-    sizes = Counter[bytes]()
+    sizes, numbers = Counter[bytes](), Counter[bytes]()
     for number, resource in enumerate(agent.total, 1):
         principal = reserver(resource)
         if principal is not None:
             sizes[principal] += len(resource)
+            numbers[principal] += 1
         if not number % RESERVATIONS_A_STEP:
             yield
     for principal, _ in sizes.most_common():
-        total = yield from merge_reservations(agent.total, principal, used=False)
+        if numbers[principal] <= FEW_RESERVATIONS:
+            continue
+        total = yield from merge_reservations(agent.total, principal, quotas, used=False)
         if len(total) < len(agent.total):
             agent.total[:] = total
             for allocation in (*agent.used, *agent.running):
-                held = yield from merge_reservations(allocation.resources, principal, used=True)
+                held = yield from merge_reservations(
+                    allocation.resources, principal, quotas, used=True
+                )
                 allocation.resources[:] = held
             merged: bytes = agent.SerializeToString(deterministic=True)
             return merged

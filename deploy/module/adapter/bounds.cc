@@ -21,6 +21,7 @@ constexpr std::size_t kMostFields = 64 << 10;
 constexpr std::size_t kFrame = 16;  // largest size of a tag and a length, in bytes
 constexpr std::size_t kNamed = 5;   // IDs in a log line
 constexpr std::size_t kShortKind = 1000;  // longest kind of a resource on agents that weigh too much, in bytes
+constexpr int kFewReservations = 20;      // reservations of one principal on an agent that are never added up
 constexpr int kPrincipal = 8;       // number of the field in mesos.FrameworkInfo
 
 // Weights of the service, in wire.py.
@@ -137,14 +138,22 @@ bool shorten_all(RepeatedPtrField<v1::Allocation>* allocations) {
   return shortened;
 }
 
-// Adds up an agent's resources of the principal whose reserved resources have the most parts there. Returns whether the agent has
-// fewer resources then.
-bool merge_most_reservations(v1::AddAgent* agent) {
+// Adds up an agent's resources of the principal whose reserved resources have the most parts there. A principal with few of them
+// keeps its reservations, because otherwise others could make the agent heavy and end its offers. Returns whether the agent has fewer
+// resources then.
+bool merge_most_reservations(const std::set<std::string>& quotas, v1::AddAgent* agent) {
   std::map<std::string, std::size_t> parts_by_principal;
+  std::map<std::string, int> number_by_principal;
   std::string principal;
   for (const std::string& resource : agent->total()) {
     if (reserver(resource, &principal)) {
       parts_by_principal[principal] += opaque(resource.size());
+      ++number_by_principal[principal];
+    }
+  }
+  for (const auto& each : number_by_principal) {
+    if (each.second <= kFewReservations) {
+      parts_by_principal.erase(each.first);
     }
   }
   const std::size_t before = parts(agent->total());
@@ -153,12 +162,12 @@ bool merge_most_reservations(v1::AddAgent* agent) {
                                        [](const std::pair<const std::string, std::size_t>& one,
                                           const std::pair<const std::string, std::size_t>& other) { return one.second < other.second; });
     RepeatedPtrField<std::string> total = agent->total();
-    merge_reservations(most->first, false, &total);
+    merge_reservations(most->first, quotas, false, &total);
     if (parts(total) < before) {
       agent->mutable_total()->Swap(&total);
       for (RepeatedPtrField<v1::Allocation>* allocations : {agent->mutable_used(), agent->mutable_running()}) {
         for (v1::Allocation& allocation : *allocations) {
-          merge_reservations(most->first, true, allocation.mutable_resources());
+          merge_reservations(most->first, quotas, true, allocation.mutable_resources());
         }
       }
       return true;
@@ -169,16 +178,16 @@ bool merge_most_reservations(v1::AddAgent* agent) {
 }
 
 // Shortens a framework or agent. Returns whether it can be shortened further.
-bool shorten_member(v1::AddFramework* framework) {
+bool shorten_member(const std::set<std::string>&, v1::AddFramework* framework) {
   shorten_framework(framework);
   return false;
 }
 
-bool shorten_member(v1::AddAgent* agent) {
+bool shorten_member(const std::set<std::string>& quotas, v1::AddAgent* agent) {
   const bool total = shorten_all(agent->mutable_total());
   const bool used = shorten_all(agent->mutable_used());
   const bool running = shorten_all(agent->mutable_running());
-  if (total || used || running || merge_most_reservations(agent)) {
+  if (total || used || running || merge_most_reservations(quotas, agent)) {
     return true;
   }
   agent->set_info(essential_agent(agent->info()));
@@ -189,6 +198,16 @@ bool shorten_member(v1::AddAgent* agent) {
   return false;
 }
 
+bool bound_agent(const std::set<std::string>& quotas, v1::AddAgent* agent) {
+  bool shortened = false;
+  bool further = true;
+  while (further && (agent->info().size() > kMostDescribed || too_large_for_one(size(*agent)))) {
+    further = shorten_member(quotas, agent);
+    shortened = true;
+  }
+  return shortened;
+}
+
 const std::string& id_of(const v1::AddFramework& framework) { return framework.framework_id(); }
 const std::string& id_of(const v1::AddAgent& agent) { return agent.agent_id(); }
 
@@ -196,6 +215,9 @@ const std::string& id_of(const v1::AddAgent& agent) { return agent.agent_id(); }
 template <typename Member>
 class Members {
  public:
+  // The set contains the top-level roles with quotas.
+  explicit Members(const std::set<std::string>& quotas) : quotas_(quotas) {}
+
   void add(const std::string& group, Member* member) {
     const Size of_member = size(*member);
     total_ = sum(total_, of_member);
@@ -236,7 +258,7 @@ class Members {
       }
       const Entry entry = entries.back();
       entries.pop_back();
-      const bool further = shorten_member(entry.member);
+      const bool further = shorten_member(quotas_, entry.member);
       const Size after = size(*entry.member);
       total_ = sum(difference(total_, entry.size), after);
       std::size_t rest = group.first - entry.size.*measure;
@@ -250,9 +272,21 @@ class Members {
     }
   }
 
+  const std::set<std::string>& quotas_;
   std::map<std::string, std::vector<Entry>> groups_;  // without shortened members
   Size total_;
 };
+
+std::set<std::string> roles_with_quotas(const v1::Snapshot& snapshot) {
+  std::set<std::string> roles;
+  for (const v1::SetQuota& quota : snapshot.quotas()) {
+    roles.insert(quota.role());
+  }
+  for (const v1::UpdateQuota& quota : snapshot.limited_quotas()) {
+    roles.insert(quota.role());
+  }
+  return roles;
+}
 
 // Returns the size of a snapshot without its frameworks and agents.
 Size rest_size(const v1::Snapshot& snapshot, const Size& members) {
@@ -294,15 +328,7 @@ bool bound(v1::AddFramework* framework) { return bound_framework(framework); }
 
 bool bound(v1::UpdateFramework* framework) { return bound_framework(framework); }
 
-bool bound(v1::AddAgent* agent) {
-  bool shortened = false;
-  bool further = true;
-  while (further && (agent->info().size() > kMostDescribed || too_large_for_one(size(*agent)))) {
-    further = shorten_member(agent);
-    shortened = true;
-  }
-  return shortened;
-}
+bool bound(v1::AddAgent* agent) { return bound_agent({}, agent); }
 
 bool bound(v1::UpdateAgent* agent) {
   const auto too_large = [agent]() {
@@ -330,8 +356,9 @@ std::string Shortened::text() const {
 
 Shortened bound(v1::Snapshot* snapshot, const Size& most) {
   Shortened shortened;
-  Members<v1::AddFramework> frameworks;
-  Members<v1::AddAgent> agents;
+  const std::set<std::string> quotas = roles_with_quotas(*snapshot);
+  Members<v1::AddFramework> frameworks(quotas);
+  Members<v1::AddAgent> agents(quotas);
   for (v1::AddFramework& framework : *snapshot->mutable_frameworks()) {
     if (bound(&framework)) {
       shortened.frameworks.push_back(framework.framework_id());
@@ -339,7 +366,7 @@ Shortened bound(v1::Snapshot* snapshot, const Size& most) {
     frameworks.add(principal(framework.info()), &framework);
   }
   for (v1::AddAgent& agent : *snapshot->mutable_agents()) {
-    if (bound(&agent)) {
+    if (bound_agent(quotas, &agent)) {
       shortened.agents.push_back(agent.agent_id());
     }
     agents.add(agent.agent_id(), &agent);

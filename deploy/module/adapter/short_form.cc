@@ -15,6 +15,7 @@ namespace {
 
 constexpr std::size_t kEntry = 128;     // bytes that stand for the time to compare a reservation or a label of two kinds
 const char* const kNobody = "..";       // last level of a role. Mesos permits no such role.
+const char* const kOfQuota = "/../..";  // end of the role of a sum that counts against the quota of a top-level role
 
 using Wire = Field::Wire;
 
@@ -259,21 +260,35 @@ std::string reserved_for_nobody(const std::string& role) {
   return reservation;
 }
 
+// Returns whether a source of a disk, if any, is neither a PATH (type 1) nor a RAW disk (type 4) without an ID.
+bool is_indivisible(const std::string& source) {
+  const std::string type = find(1, source);
+  return !source.empty() && type != std::string(1, 1) && (type != std::string(1, 4) || !find(4, source).empty());
+}
+
+// Returns whether a role is that for which sums of reservations are reserved.
+bool is_for_sum(const std::string& role) {
+  const std::size_t length = std::strlen(kOfQuota);
+  return role == kNobody || (role.size() >= length && role.compare(role.size() - length, length, kOfQuota) == 0);
+}
+
 }  // namespace
 
 bool reserver(const std::string& resource, std::string* principal) {
   const std::string known_part = known_fields(resource, RESOURCE);
   const std::string reservation = find(RESERVATIONS, known_part);
   const bool is_dynamic = find(4, reservation) == std::string(1, 2);
-  if (!is_dynamic || find(3, reservation) == kNobody || !find(3, find(DISK, known_part)).empty()) {
+  if (!is_dynamic || is_for_sum(find(3, reservation)) || is_indivisible(find(3, find(DISK, known_part)))) {
     return false;
   }
   *principal = find(1, reservation);
   return true;
 }
 
-void merge_reservations(const std::string& principal, bool are_used, google::protobuf::RepeatedPtrField<std::string>* resources) {
-  std::map<std::tuple<std::string, std::string, bool, std::string>, Amounts> merged;  // by name, type, revocability and allocation
+void merge_reservations(const std::string& principal, const std::set<std::string>& quotas, bool are_used,
+                        google::protobuf::RepeatedPtrField<std::string>* resources) {
+  // by name, type, revocability, allocation and the role of the sum
+  std::map<std::tuple<std::string, std::string, bool, std::string, std::string>, Amounts> merged;
   google::protobuf::RepeatedPtrField<std::string> kept;
   for (std::string& resource : *resources) {
     std::string by;
@@ -290,7 +305,10 @@ void merge_reservations(const std::string& principal, bool are_used, google::pro
     if (are_used && values.count(SHARED) != 0) {
       continue;  // several frameworks may use the volume, which its agent has once
     }
-    Amounts& amounts = merged[std::make_tuple(values[NAME], values[TYPE], values.count(REVOCABLE) != 0, values[ALLOCATION])];
+    const std::string role = find(3, values[RESERVATIONS]);
+    const std::string top = role.substr(0, role.find('/'));
+    Amounts& amounts = merged[std::make_tuple(values[NAME], values[TYPE], values.count(REVOCABLE) != 0, values[ALLOCATION],
+                                              quotas.count(top) != 0 ? top + kOfQuota : kNobody)];
     amounts.thousandths += thousandths(values[SCALAR]);
     amounts.others += values[RANGES] + values[SET];
   }
@@ -307,7 +325,7 @@ void merge_reservations(const std::string& principal, bool are_used, google::pro
     if (!std::get<3>(each.first).empty()) {
       append(ALLOCATION, std::get<3>(each.first), &result);
     }
-    append(RESERVATIONS, reserved_for_nobody(kNobody), &result);
+    append(RESERVATIONS, reserved_for_nobody(std::get<4>(each.first)), &result);
     kept.Add()->swap(result);
   }
   resources->Swap(&kept);

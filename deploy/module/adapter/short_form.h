@@ -5,6 +5,7 @@
 #include <google/protobuf/repeated_field.h>
 
 #include <cstddef>
+#include <set>
 #include <string>
 
 namespace longshare {
@@ -31,15 +32,17 @@ constexpr std::size_t kSmall = 256;
 bool shorten(std::string* resource, std::size_t longest = kLongestKind);
 
 // Stores the principal that reserved a serialised mesos.Resource. Returns whether `merge_reservations` can add the resource to others:
-// its last reservation is dynamic, and it is no disk with a source, of which an agent has few.
+// its last reservation is dynamic, and it is no indivisible disk, of which an agent has few.
 bool reserver(const std::string& resource, std::string* principal);
 
 // Adds up the resources that one principal reserved, whatever their roles, labels and volumes. The sums count for the roles that
-// hold them, but cannot be offered: their reservation is for a role that cannot exist. The service's merge_reservations in
-// allocator/cluster/resources/kinds.py does the same.
+// hold them, but cannot be offered: their reservation is for a role that cannot exist. Resources that are reserved for a top-level
+// role in `quotas`, or for a sub-role of it, have a sum of their own, which counts against the quota. The service's
+// merge_reservations in allocator/cluster/resources/kinds.py does the same.
 //
 // Shared volumes count for their agent only, because several frameworks may use them at the same time.
-void merge_reservations(const std::string& principal, bool are_used, google::protobuf::RepeatedPtrField<std::string>* resources);
+void merge_reservations(const std::string& principal, const std::set<std::string>& quotas, bool are_used,
+                        google::protobuf::RepeatedPtrField<std::string>* resources);
 
 }  // namespace adapter
 }  // namespace longshare

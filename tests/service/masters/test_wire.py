@@ -582,11 +582,20 @@ def test_many_reservations_are_added_up_before_an_agent_loses_its_resources() ->
         contract.AddAgent(agent_id=f"s{n}", info=b"i" * 100, total=total, used=held, running=held)
         for n in range(40)
     ]
-    data = contract.FromMaster(snapshot=contract.Snapshot(agents=agents)).SerializeToString()
+    for number in range(150, 300):
+        reserved_for_b = mesos.Resource.FromString(total[1 + number])
+        reserved_for_b.reservations[0].role = "b/c"
+        for agent in agents:
+            agent.total[1 + number] = reserved_for_b.SerializeToString()
+    total = list(agents[0].total)
+    snapshot = contract.Snapshot(agents=agents, limited_quotas=[contract.UpdateQuota(role="b")])
+    data = contract.FromMaster(snapshot=snapshot).SerializeToString()
     read = parse(data, 100_000).snapshot.agents
-    sums = run_to_completion(merge_reservations(total, b"tenant", used=False))
-    held_sums = run_to_completion(merge_reservations(held[0].resources, b"tenant", used=True))
-    assert len(sums) == 7
+    sums = run_to_completion(merge_reservations(total, b"tenant", {"b"}, used=False))
+    held_sums = run_to_completion(
+        merge_reservations(held[0].resources, b"tenant", {"b"}, used=True)
+    )
+    assert len(sums) == 8
     assert len(held_sums) == 6
     changed = [agent for agent, before in zip(read, agents, strict=True) if agent != before]
     assert 20 < len(changed) < 40, "no more agents than necessary"
@@ -607,6 +616,23 @@ def test_agents_whose_reservations_cannot_be_added_up_lose_their_resources() -> 
     read = parse(data, 70_000).snapshot.agents
     emptied = [agent for agent in read if len(agent.total) == 1]
     assert 0 < len(emptied) < len(agents)
+
+
+def test_a_principal_with_few_reservations_keeps_them_on_a_heavy_agent() -> None:
+    heavy = [resource.replace(b"tenant", b"hermit") for resource in reserved_by("tenant", 300)]
+    few = reserved_by("honest", 20)
+    held = contract.Allocation(framework_id="f", resources=[b"x" * 200] * 100)
+    agents = [
+        contract.AddAgent(agent_id=f"s{n}", total=[*few, *heavy], used=[held]) for n in range(40)
+    ]
+    data = contract.FromMaster(snapshot=contract.Snapshot(agents=agents)).SerializeToString()
+    read = parse(data, 80_000).snapshot.agents
+    kept = [agent for agent in read if len(agent.total) == 21]
+    emptied = [agent for agent in read if len(agent.total) == 1]
+    assert len(kept) + len(emptied) == len(agents)
+    assert kept
+    assert emptied
+    assert all(list(agent.total[:20]) == few for agent in kept)
 
 
 def test_reservations_are_added_up_in_steps() -> None:
