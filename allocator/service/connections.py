@@ -390,9 +390,9 @@ class Connections:
                 surplus += _oldest(host, limit)
         if len(unproved) > ALL_UNPROVED:  # each host keeps one connection
             closed = {connection.number for connection in surplus}
-            others = [each for host in unproved.values() for each in host]
-            others = [each for each in others if each.number not in closed]
-            surplus += _oldest(others, ALL_UNPROVED)
+            rest = [connection for host in unproved.values() for connection in host]
+            rest = [connection for connection in rest if connection.number not in closed]
+            surplus += _oldest(rest, ALL_UNPROVED)
         return surplus
 
     def _find(self) -> Work[None]:

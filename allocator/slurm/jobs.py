@@ -79,7 +79,7 @@ _EXCLUSIVE = {"USER", "MCS"}
 """Values of `oversubscribe` of jobs that keep other users away from their nodes."""
 _SPARE_KINDS = {"cpus", "gpus", "mem"}
 _LONGEST_KEPT = 1000
-"""Maximum length of a row, or of a list of nodes, that is kept. Of a longer text, a hash is kept.
+"""Maximum length of a row, or of a list of nodes, that is kept. A hash replaces a longer text.
 On 5,000 nodes, the lists of each job can have 24 kB."""
 _SHORTEST_LIMIT = 60.0
 """Seconds of the shortest time limit."""
