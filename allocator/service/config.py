@@ -7,7 +7,7 @@ import tomllib
 from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeAlias, TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 from pydantic import (
     AfterValidator,
@@ -1037,6 +1037,7 @@ def _has_password(database: str | None) -> bool:
     if database is None or "://" not in database:
         return False
     try:
-        return urlsplit(database).password is not None
+        parts = urlsplit(database)
+        return parts.password is not None or "password" in parse_qs(parts.query)
     except ValueError:
         return False

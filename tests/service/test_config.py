@@ -273,3 +273,19 @@ def test_listening_on_other_interfaces_requires_mutual_tls(
     else:
         with pytest.raises(ConfigError, match="client_ca"):
             load(file).listen.require_protection()
+
+
+@pytest.mark.parametrize(
+    "database",
+    ["postgresql://user:secret@host/accounts", "postgresql://host/accounts?user=u&password=secret"],
+)
+def test_a_readable_configuration_with_a_database_password_is_refused(
+    tmp_path: Path, database: str
+) -> None:
+    own = tmp_path / "longshare.toml"
+    own.write_text(f'[accounting]\ndatabase = "{database}"\n')
+    own.chmod(0o600)
+    load(own).require_files(own)
+    own.chmod(0o644)
+    with pytest.raises(ConfigError, match="holds a secret"):
+        load(own).require_files(own)

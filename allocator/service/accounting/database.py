@@ -90,6 +90,11 @@ def parse_location(location: str) -> Path | URL:
         raise StoreError(f"{location!r} is not a URL such as postgresql://HOST/DATABASE") from error
 
 
+def _without_password(url: URL) -> str:
+    """Return a database's URL without the password, which its query may contain."""
+    return url.difference_update_query(["password"]).render_as_string()
+
+
 class Database:
     """An open accounting database.
 
@@ -102,7 +107,7 @@ class Database:
     """
 
     def __init__(self, where: Path | URL) -> None:
-        self.name = where.render_as_string() if isinstance(where, URL) else str(where)
+        self.name = _without_password(where) if isinstance(where, URL) else str(where)
         self._path = where if isinstance(where, Path) else None
         self._named: dict[tuple[str, int], DayNames] = {}
         """Users and roles with rows of their own, by table and day."""

@@ -7,7 +7,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Connection
+from sqlalchemy import URL, Connection
 
 from allocator.fairness.metering import AccountCheckpoint, AccountState, Integrals, UsageAccumulator
 from allocator.fairness.quantities import Quantities
@@ -363,3 +363,12 @@ def test_a_database_of_another_program_or_release_is_rejected(tmp_path: Path) ->
         connection.execute("PRAGMA user_version = 9")
     with pytest.raises(StoreError, match="written in version 9"):
         Database(ours)
+
+
+@pytest.mark.parametrize(
+    "location", ["postgresql://user:secret@host/a", "postgresql://host/a?password=secret&x=1"]
+)
+def test_the_name_of_a_database_has_no_password(location: str) -> None:
+    url = parse_location(location)
+    assert isinstance(url, URL)
+    assert "secret" not in database_module._without_password(url)
