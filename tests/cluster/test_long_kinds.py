@@ -370,3 +370,40 @@ def test_reservations_that_are_added_up_count_against_the_quota_of_their_role(us
         agent_after = master.engine.agent("s")
         assert agent_after is not None
         assert agent_after.held("f", "a").scalars["cpus"] == 2000
+
+
+def test_a_long_role_has_a_short_form_that_counts_against_the_quota_of_its_top_level() -> None:
+    message = tenants("cpus")
+    message.reservations[0].role = "a/" + "b" * 1_000
+    short = mesos.Resource.FromString(shortened(message.SerializeToString(), 1_000))
+    assert short.reservations[0].role == "a/.."
+    message.reservations[0].role = "b" * 1_001
+    short = mesos.Resource.FromString(shortened(message.SerializeToString(), 1_000))
+    assert short.reservations[0].role == ".."
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_a_new_total_offers_no_used_resources_that_a_snapshot_has_added_up(more: int) -> None:
+    allocated = mesos.Resource.AllocationInfo(role="a")
+    free = [tenants("cpus") for _ in range(8 + more)]
+    for number, message in enumerate(free):
+        message.reservations[0].labels.labels.add(key=str(number))
+    tasks = [mesos.Resource.FromString(message.SerializeToString()) for message in free[:8]]
+    for message in tasks:
+        message.allocation_info.CopyFrom(allocated)
+    [total], [held] = merged(*free[:8]), merged(*tasks, used=True)
+    agent = agent_call("s", "cpus:1", {"f": [held.SerializeToString()]})
+    plain = resource("cpus", "8").SerializeToString()
+    agent.total[:] = [plain, total.SerializeToString()]
+    master = MasterSide()
+    snapshot = contract.Snapshot(time_ns=master.now_ns, agents=[agent])
+    info = framework_info("f", "a", principal="tenant")
+    snapshot.frameworks.add(framework_id="f", info=info, active=True)
+    [offer] = master.restore(snapshot)
+    assert offer.resources == "cpus:8"
+    call = contract.UpdateAgent(agent_id="s", info=agent.info)
+    more_cpus = resource("cpus", "9").SerializeToString()
+    call.total.resources[:] = [more_cpus, *(each.SerializeToString() for each in free)]
+    [offer] = master.send(call)
+    assert offer.resources == "cpus:1"
+    assert (master.engine.divergence() is not None) == bool(more)

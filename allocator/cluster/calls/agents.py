@@ -10,6 +10,7 @@ from allocator.cluster.input.errors import InvalidEvent
 from allocator.cluster.input.resource_parser import ResourceParser
 from allocator.cluster.offers.offer_filters import parse_filter_duration
 from allocator.cluster.resources import Resources
+from allocator.cluster.resources.kinds import is_for_sum, may_be_in_sum
 from allocator.cluster.state import Cluster
 from allocator.contract import allocator_pb2 as contract
 from allocator.cooperative import Cooperative
@@ -93,9 +94,14 @@ def update(cluster: Cluster, call: contract.UpdateAgent) -> Callable[[], Coopera
         else agent.capabilities
     )
     attributes_changed = attributes(info) != attributes(agent.info)
+    contradiction = None
+    if total is not agent.total and any(map(is_for_sum, agent.total.reservations)):
+        total, contradiction = _with_known_sums(agent, total)
 
     def change() -> "Cooperative[None]":  # a string, which costs each call nothing
         cluster.quarantine.put("agent", agent.id, "subscription", flaw)
+        if contradiction is not None:
+            cluster.divergence = contradiction
         if call.HasField("total"):
             cluster.quarantine.put("agent", agent.id, "resources", parser.flaw)
         if flaw != agent.validation_error:
@@ -118,6 +124,23 @@ def update(cluster: Cluster, call: contract.UpdateAgent) -> Callable[[], Coopera
         cluster.candidates.schedule(agent.id)
 
     return change
+
+
+def _with_known_sums(agent: Agent, total: Resources) -> tuple[Resources, str | None]:
+    """Return a new total of an agent on which a snapshot has added reservations up.
+
+    The new total names the reservations one by one, but the allocated resources contain sums. The
+    engine would take the single reservations for free resources. So the agent keeps the
+    reservations that it has, which operations keep up to date.
+
+    Returns:
+        The total, and a contradiction if the reservations have other amounts than before.
+    """
+    known, told = agent.total.where(may_be_in_sum), total.where(may_be_in_sum)
+    contradiction = None
+    if known.scalars != told.scalars:
+        contradiction = f"the reservations on agent {agent.id} have other amounts than before"
+    return total.where(lambda kind: not may_be_in_sum(kind)) + known, contradiction
 
 
 def add_resource_provider(

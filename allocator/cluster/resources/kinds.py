@@ -219,6 +219,8 @@ def _shortened(data: bytes, longest: int) -> bytes:
     if kind.HasField("disk"):
         _shorten_disk(message.disk, kind.disk)
     reservation = message.reservations.add(type=mesos.Resource.ReservationInfo.DYNAMIC)
+    if len(role) > longest:
+        role = role.partition("/")[0]  # quotas of top-level roles count it
     reservation.role = f"{role}/{NOBODY}" if role and len(role) <= longest else NOBODY
     return message.SerializePartialToString(deterministic=True)
 
@@ -271,6 +273,14 @@ def reserver(data: bytes) -> bytes | None:
 def is_for_sum(role: str | bytes) -> bool:
     """Return whether a role is that for which sums of reservations are reserved."""
     return is_text(role) and (role == NOBODY or role.endswith(_OF_QUOTA))
+
+
+def may_be_in_sum(kind: Kind) -> bool:
+    """Return whether `merge_reservations` can add resources of a kind up, or whether it is a sum."""
+    reserved_for = kind.reservation
+    return reserved_for is not None and (
+        is_for_sum(reserved_for) or reserver(kind.template) is not None
+    )
 
 
 def merge_reservations(

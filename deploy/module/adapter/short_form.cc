@@ -1,5 +1,6 @@
 #include "short_form.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <map>
@@ -352,7 +353,10 @@ bool shorten(std::string* resource, std::size_t longest) {
   if (values[NAME].size() > longest) {
     return false;  // no tenant decides the name, and the service rejects it
   }
-  const std::string role = find(3, values[RESERVATIONS]);
+  std::string role = find(3, values[RESERVATIONS]);
+  if (role.size() > longest) {
+    role.erase(std::min(role.find('/'), role.size()));  // quotas of top-level roles count it
+  }
   std::string result;
   for (const auto& value : values) {
     switch (value.first) {
