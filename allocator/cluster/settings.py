@@ -28,9 +28,9 @@ class EngineSettings:
     `forgets_subtrees`, `leaf_keeps_commitments`, `frameworks_keep_places`, `keeps_weighted_users`,
     `skips_refusing_clients`, `examines_for_clients`, `refusals_wait`, `departed_refuse_nothing`,
     `headroom_counts_volumes_once`, `leaves_only_in_trees`, `kinds_as_in_mesos`,
-    `few_frameworks_keep_places`, `leaf_keeps_use`, `forgetting_unnames_parents` and
-    `ties_after_half_lives`. All other
-    defaults hold for the configuration, too.
+    `few_frameworks_keep_places`, `leaf_keeps_use`, `forgetting_unnames_parents`,
+    `ties_after_half_lives` and `left_out_agents_wait`. All other defaults hold for the
+    configuration, too.
     """
 
     policy: Policy
@@ -135,6 +135,10 @@ class EngineSettings:
     """Whether roles above a role that an operator forgets count by their use again, unless another
     weight names them. If false, they count with their full weight until a snapshot if the operator
     had set the weight of the forgotten role. Event logs without this setting mean false."""
+    left_out_agents_wait: bool = False
+    """Whether an agent whose resources were left out of a message, with the resources that are used
+    on it, waits for a snapshot. If false, a new total makes all of them free. Event logs without
+    this setting mean false."""
     ties_after_half_lives: bool = False
     """Whether users with equal decayed use are equal after any number of whole half-lives. If
     false, rounding errors decide between uses of half a step of 2^-40. Event logs without this

@@ -187,6 +187,8 @@ class Cluster:
     offers_freed_at_once: bool
     """Whether freed resources are offered immediately. Otherwise, they are offered at the next
     tick."""
+    left_out_agents_wait: bool
+    """See `EngineSettings.left_out_agents_wait`."""
     statistics: ClusterStatistics
     limits: Limits
     roles: LimitedPlaces

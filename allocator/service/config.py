@@ -855,6 +855,7 @@ class Config(SharedConfig):
             leaf_keeps_use=True,
             forgetting_unnames_parents=True,
             ties_after_half_lives=True,
+            left_out_agents_wait=True,
             kinds_as_in_mesos=True,
             limits=self.limits.limits(),
             users=tuple(

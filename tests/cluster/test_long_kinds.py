@@ -1,7 +1,11 @@
 """Resources of too long kinds count for their holder, but are not offered."""
 
+from dataclasses import replace
+
 import pytest
 
+from allocator.cluster.engine import Engine
+from allocator.cluster.frameworks.framework import Client
 from allocator.cluster.input.limits import Limits
 from allocator.cluster.resources import decoded, kinds, merge_reservations, shortened
 from allocator.contract import allocator_pb2 as contract
@@ -382,6 +386,24 @@ def test_a_long_role_has_a_short_form_that_counts_against_the_quota_of_its_top_l
     assert short.reservations[0].role == ".."
 
 
+def test_tasks_begin_on_resources_that_a_snapshot_has_added_up() -> None:
+    tasks = [tenants("cpus", allocation_info=mesos.Resource.AllocationInfo(role="a"))] * 4
+    [free], [held] = merged(*[tenants("cpus")] * 8), merged(*tasks, used=True)
+    agent = agent_call("s", "cpus:1", {"f": [held.SerializeToString()]})
+    agent.total[:] = [free.SerializeToString()]
+    master = MasterSide()
+    added = contract.AddFramework(framework_id="f", info=framework_info("f", "a"))
+    snapshot = contract.Snapshot(time_ns=master.now_ns, agents=[agent], frameworks=[added])
+    master.restore(snapshot)
+    for _ in range(2):
+        begun = tasks[0].SerializeToString()
+        master.send(
+            contract.TransitionOfferedToAllocated(framework_id="f", agent_id="s", resources=[begun])
+        )
+    used = master.engine._cluster.ledger.used.on("s", Client("a", "f"))
+    assert used.scalars["cpus"] == 1000
+
+
 @pytest.mark.parametrize("more", [0, 1])
 def test_a_new_total_offers_no_used_resources_that_a_snapshot_has_added_up(more: int) -> None:
     allocated = mesos.Resource.AllocationInfo(role="a")
@@ -407,3 +429,20 @@ def test_a_new_total_offers_no_used_resources_that_a_snapshot_has_added_up(more:
     [offer] = master.send(call)
     assert offer.resources == "cpus:1"
     assert (master.engine.divergence() is not None) == bool(more)
+
+
+def test_an_agent_whose_resources_were_left_out_waits_for_a_snapshot() -> None:
+    name = "(left out: too many parts for the master's message, listen.most_parts)"
+    left_out = mesos.Resource(name=name, type=mesos.Value.SCALAR).SerializePartialToString()
+    agent = agent_call("s", "")
+    agent.total[:] = [left_out]
+    for waits in (True, False):
+        master = MasterSide()
+        master.settings = replace(master.settings, left_out_agents_wait=waits)
+        master.engine = Engine(master.settings)
+        snapshot = contract.Snapshot(time_ns=master.now_ns, agents=[agent])
+        snapshot.frameworks.add(framework_id="f", info=framework_info("f", "a"), active=True)
+        assert not master.restore(snapshot)
+        call = contract.UpdateAgent(agent_id="s", info=agent.info)
+        call.total.resources[:] = resources("cpus:8;mem:64")
+        assert bool(master.send(call)) != waits, "a task may use these resources"

@@ -106,6 +106,7 @@ def test_every_setting_reaches_the_engine(tmp_path: Path) -> None:
         "leaf_keeps_commitments",
         "leaf_keeps_use",
         "leaves_only_in_trees",
+        "left_out_agents_wait",
         "refusals_wait",
         "roles_leave_room",
         "roles_reserved_by_principal",

@@ -78,6 +78,8 @@ class Agent:
     """All resources of the agent, allocated or free."""
     validation_error: ValidationError | None = None
     """Why the agent is not offered although it may be active; None if the agent may be offered."""
+    left_out: bool = False
+    """Whether a message left out the agent's resources, and the resources allocated on it."""
     active: bool = True
     """False while the agent is deactivated (disconnected from the master)."""
     hostname: str = field(init=False)

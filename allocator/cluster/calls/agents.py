@@ -15,6 +15,10 @@ from allocator.cluster.state import Cluster
 from allocator.contract import allocator_pb2 as contract
 from allocator.cooperative import Cooperative
 
+_LEFT_OUT = b"(left out: "
+"""Beginning of the name of the resource that stands for all resources of an agent that service or
+module left out, because they were too heavy for a message. The agent's `used` is then empty."""
+
 
 def add(cluster: Cluster, call: contract.AddAgent) -> Callable[[], Cooperative[None]]:
     """Return a function that adds a registered agent, with the resources allocated on it.
@@ -35,6 +39,7 @@ def add(cluster: Cluster, call: contract.AddAgent) -> Callable[[], Cooperative[N
         capabilities=frozenset(call.capabilities),
         total=parser.total(call.total),
         validation_error=flaw,
+        left_out=cluster.left_out_agents_wait and any(_LEFT_OUT in each for each in call.total[:1]),
     )
     used = _read_allocations(parser, call.used)
     used_by_tasks = _read_allocations(parser, call.running)
@@ -82,12 +87,14 @@ def update(cluster: Cluster, call: contract.UpdateAgent) -> Callable[[], Coopera
     """Return a function that replaces an agent's description, total and capabilities.
 
     The function returns a generator for cooperative steps, as `add` does. If the call omits
-    the total or the capabilities, the agent keeps them.
+    the total or the capabilities, the agent keeps them. An agent whose resources were left out also
+    keeps its total, which is empty, because the engine does not know which of them are used.
     """
     agent = cluster.agent(call.agent_id)
     info, flaw = parse_agent_info(call.agent_id, call.info, cluster.limits)
     parser = ResourceParser(cluster.limits)
-    total = parser.total(call.total.resources) if call.HasField("total") else agent.total
+    has_total = call.HasField("total") and not agent.left_out
+    total = parser.total(call.total.resources) if has_total else agent.total
     capabilities = (
         frozenset(call.capabilities.capabilities)
         if call.HasField("capabilities")
@@ -102,7 +109,7 @@ def update(cluster: Cluster, call: contract.UpdateAgent) -> Callable[[], Coopera
         cluster.quarantine.put("agent", agent.id, "subscription", flaw)
         if contradiction is not None:
             cluster.divergence = contradiction
-        if call.HasField("total"):
+        if has_total:
             cluster.quarantine.put("agent", agent.id, "resources", parser.flaw)
         if flaw != agent.validation_error:
             agent.validation_error = flaw

@@ -126,6 +126,12 @@ def transition_offered_to_allocated(
     """
     parser = ResourceParser(cluster.limits)
     by_role = parser.used(call.resources)
+    agent_before = cluster.ledger.agents.get(call.agent_id)
+    if agent_before is not None and _has_sums(agent_before):
+        by_role = {
+            role: run_to_completion(_in_sums(agent_before, role, resources))
+            for role, resources in by_role.items()
+        }
 
     def change() -> None:
         _put_flaw(cluster, call.framework_id, parser.flaw)

@@ -548,6 +548,7 @@ def _empty_cluster(
         interval_ns=options.allocation_interval_ns,
         now_ns=now_ns,
         offers_freed_at_once=settings.allocation == "event",
+        left_out_agents_wait=settings.left_out_agents_wait,
         statistics=statistics,
         recovery=recovery(options),
         reports_used=options.tells_running,

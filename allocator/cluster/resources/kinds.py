@@ -276,7 +276,7 @@ def is_for_sum(role: str | bytes) -> bool:
 
 
 def may_be_in_sum(kind: Kind) -> bool:
-    """Return whether `merge_reservations` can add resources of a kind up, or whether it is a sum."""
+    """Return whether `merge_reservations` can add resources of a kind up, or has done so."""
     reserved_for = kind.reservation
     return reserved_for is not None and (
         is_for_sum(reserved_for) or reserver(kind.template) is not None
