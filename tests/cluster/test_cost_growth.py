@@ -376,7 +376,7 @@ def cost_of_an_event(made: MasterSide, offer: Offered) -> int:
         assert {again.framework for again in made.send(back)} == {offer.framework}
 
     work()  # examines new clients
-    return counted(work)
+    return min(counted(work) for _ in range(3))  # a cache may begin a new generation in one event
 
 
 def beside(
