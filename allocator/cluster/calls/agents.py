@@ -39,7 +39,7 @@ def add(cluster: Cluster, call: contract.AddAgent) -> Callable[[], Cooperative[N
         capabilities=frozenset(call.capabilities),
         total=parser.total(call.total),
         validation_error=flaw,
-        left_out=cluster.left_out_agents_wait and any(_LEFT_OUT in each for each in call.total[:1]),
+        left_out=cluster.left_out_agents_wait and any(_LEFT_OUT in data for data in call.total[:1]),
     )
     used = _read_allocations(parser, call.used)
     used_by_tasks = _read_allocations(parser, call.running)
@@ -143,9 +143,9 @@ def _with_known_sums(agent: Agent, total: Resources) -> tuple[Resources, str | N
     Returns:
         The total, and a contradiction if the reservations have other amounts than before.
     """
-    known, told = agent.total.where(may_be_in_sum), total.where(may_be_in_sum)
+    known, new = agent.total.where(may_be_in_sum), total.where(may_be_in_sum)
     contradiction = None
-    if known.scalars != told.scalars:
+    if known.scalars != new.scalars:
         contradiction = f"the reservations on agent {agent.id} have other amounts than before"
     return total.where(lambda kind: not may_be_in_sum(kind)) + known, contradiction
 

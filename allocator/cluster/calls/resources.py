@@ -106,7 +106,7 @@ def _in_sums(agent: Agent, role: str, resources: Resources) -> Cooperative[Resou
     if known.issuperset(resources):
         return resources
     messages = resources.where(lambda kind: kind not in known).messages(role)
-    quotas = {top_level(each) for each in agent.total.reservations if is_for_sum(each)}
+    quotas = {top_level(place) for place in agent.total.reservations if is_for_sum(place)}
     for principal in dict.fromkeys(map(reserver, messages)):
         if principal is not None:
             messages = yield from merge_reservations(messages, principal, quotas, used=bool(role))

@@ -138,9 +138,8 @@ bool shorten_all(RepeatedPtrField<v1::Allocation>* allocations) {
   return shortened;
 }
 
-// Adds up an agent's resources of the principal whose reserved resources have the most parts there. A principal with few of them
-// keeps its reservations, because otherwise others could make the agent heavy and end its offers. Returns whether the agent has fewer
-// resources then.
+// Adds up an agent's resources of the principal whose reserved resources have the most parts there. A principal with few
+// reservations keeps these, because another tenant could make the agent heavy. Returns whether the agent has fewer resources then.
 bool merge_most_reservations(const std::set<std::string>& quotas, v1::AddAgent* agent) {
   std::map<std::string, std::size_t> parts_by_principal;
   std::map<std::string, int> number_by_principal;

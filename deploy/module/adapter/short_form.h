@@ -37,7 +37,7 @@ bool reserver(const std::string& resource, std::string* principal);
 
 // Adds up the resources that one principal reserved, whatever their roles, labels and volumes. The sums count for the roles that
 // hold them, but cannot be offered: their reservation is for a role that cannot exist. Resources that are reserved for a top-level
-// role in `quotas`, or for a sub-role of it, have a sum of their own, which counts against the quota. The service's
+// role in `quotas`, or for a sub-role, have a separate sum, which counts against the quota. The service's
 // merge_reservations in allocator/cluster/resources/kinds.py does the same.
 //
 // Shared volumes count for their agent only, because several frameworks may use them at the same time.
