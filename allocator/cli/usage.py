@@ -174,7 +174,7 @@ def _rows(rows: Sequence["admin.Usage"]) -> Iterator[tuple[object, ...]]:
             used = row.resources[name]
             amounts = (_figure(used, column) for column in _COLUMNS)
             names = (csv_cell(row.user), csv_cell(name))
-            yield (day, *names, *amounts, *counts, used.unit, csv_cell(row.within))
+            yield (day, *names, *amounts, *counts, csv_cell(used.unit), csv_cell(row.within))
 
 
 def _figure(message: "admin.Usage | admin.Used", name: str) -> object:

@@ -335,3 +335,9 @@ def test_an_answer_is_bounded_and_says_how_to_see_the_rest(tmp_path: Path) -> No
         assert shown[MOST_ORDERS].startswith("Earlier refusals are left out; --until ")
         until = first.split("--until ")[1].split()[0]
         assert run(made, "audit", *span, "--until", until).output.count(" ann ") == 1
+
+
+def test_no_cell_of_the_csv_of_usage_is_a_formula() -> None:
+    used = {"=cmd": admin.Used(held=1.0, unit="=cmd-seconds")}
+    (row,) = usage._rows([admin.Usage(user="=role", within="+role", resources=used)])
+    assert not [cell for cell in row if str(cell).startswith(("=", "+"))]
