@@ -10,7 +10,7 @@ from allocator.cluster.input.errors import InvalidEvent
 from allocator.cluster.input.resource_parser import ResourceParser
 from allocator.cluster.offers.offer_filters import parse_filter_duration
 from allocator.cluster.resources import Resources
-from allocator.cluster.resources.kinds import is_for_sum, may_be_in_sum
+from allocator.cluster.resources.kinds import may_be_in_sum
 from allocator.cluster.state import Cluster
 from allocator.contract import allocator_pb2 as contract
 from allocator.cooperative import Cooperative
@@ -102,7 +102,7 @@ def update(cluster: Cluster, call: contract.UpdateAgent) -> Callable[[], Coopera
     )
     attributes_changed = attributes(info) != attributes(agent.info)
     contradiction = None
-    if total is not agent.total and any(map(is_for_sum, agent.total.reservations)):
+    if total is not agent.total and agent.total.roles_of_sums:
         total, contradiction = _with_known_sums(agent, total)
 
     def change() -> "Cooperative[None]":  # a string, which costs each call nothing

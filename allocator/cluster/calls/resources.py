@@ -29,7 +29,6 @@ from allocator.cluster.resources import (
     parse_total,
     reserver,
 )
-from allocator.cluster.resources.kinds import is_for_sum
 from allocator.cluster.state import Cluster
 from allocator.contract import allocator_pb2 as contract
 from allocator.cooperative import Cooperative, run_to_completion
@@ -58,7 +57,7 @@ def recover(cluster: Cluster, call: contract.RecoverResources) -> Cooperative[Ca
     framework, agent_id = call.framework_id, call.agent_id
     client = Client(role, framework)
     agent_before = cluster.ledger.agents.get(agent_id)
-    if agent_before is not None and _has_sums(agent_before):
+    if agent_before is not None and agent_before.total.roles_of_sums:
         resources = yield from _in_sums(agent_before, role, resources)
 
     def change() -> None:
@@ -86,11 +85,6 @@ def recover(cluster: Cluster, call: contract.RecoverResources) -> Cooperative[Ca
     return change
 
 
-def _has_sums(agent: Agent) -> bool:
-    """Return whether a snapshot has added reservations up on an agent."""
-    return any(map(is_for_sum, agent.total.reservations))
-
-
 def _in_sums(agent: Agent, role: str, resources: Resources) -> Cooperative[Resources]:
     """Return resources in the form in which a snapshot has added reservations up on their agent.
 
@@ -106,7 +100,7 @@ def _in_sums(agent: Agent, role: str, resources: Resources) -> Cooperative[Resou
     if known.issuperset(resources):
         return resources
     messages = resources.where(lambda kind: kind not in known).messages(role)
-    quotas = {top_level(place) for place in agent.total.reservations if is_for_sum(place)}
+    quotas = set(map(top_level, agent.total.roles_of_sums))
     for principal in dict.fromkeys(map(reserver, messages)):
         if principal is not None:
             messages = yield from merge_reservations(messages, principal, quotas, used=bool(role))
@@ -127,7 +121,7 @@ def transition_offered_to_allocated(
     parser = ResourceParser(cluster.limits)
     by_role = parser.used(call.resources)
     agent_before = cluster.ledger.agents.get(call.agent_id)
-    if agent_before is not None and _has_sums(agent_before):
+    if agent_before is not None and agent_before.total.roles_of_sums:
         by_role = {
             role: run_to_completion(_in_sums(agent_before, role, resources))
             for role, resources in by_role.items()
@@ -267,7 +261,7 @@ def _with_sums(agent: Agent, steps: list[ResourceConversion]) -> list[ResourceCo
 
     See `_in_sums`. Resources that an earlier conversion creates are in no sum.
     """
-    if not _has_sums(agent):
+    if not agent.total.roles_of_sums:
         return steps
     changed, created = list[ResourceConversion](), set[Kind]()
     for step in steps:

@@ -8,7 +8,14 @@ from typing_extensions import override
 from allocator.cluster.resources import ranges
 from allocator.cluster.resources.amounts import Amount, covers, minus, plus, portion, total
 from allocator.cluster.resources.cache import Cache
-from allocator.cluster.resources.kinds import InvalidResource, Kind, decoded, encoded
+from allocator.cluster.resources.kinds import (
+    NOBODY,
+    InvalidResource,
+    Kind,
+    decoded,
+    encoded,
+    is_for_sum,
+)
 from allocator.cluster.resources.lazily import lazily
 from allocator.cooperative import Cooperative, run_to_completion
 from allocator.fairness.quantities import Quantities
@@ -198,6 +205,12 @@ class Resources(Mapping[Kind, Amount]):
     def reservations(self) -> frozenset[str]:
         """The roles that entries are reserved for."""
         return frozenset([role for role in self._parts.kinds if role is not None])
+
+    @lazily
+    def roles_of_sums(self) -> frozenset[str]:
+        """The roles that sums of reservations are reserved for."""
+        ending = [role for role in self.reservations if role.endswith(NOBODY)]
+        return frozenset(filter(is_for_sum, ending))
 
     @lazily
     def unreserved(self) -> "Resources":
