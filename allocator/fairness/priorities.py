@@ -419,12 +419,12 @@ class Level(NamedTuple):
         return self.key_after(0.0)
 
     def key_after(self, offset: float) -> tuple[int, float, float]:
-        """Return the sort key of this priority, rounded so that rounding errors seldom change it.
+        """Return the sort key of this priority, in steps that hide most rounding errors.
 
         Values below 1 are rounded to multiples of 2^-40, all other numbers to 40 significant bits.
 
         Args:
-            offset: Number that is subtracted from the value before it is rounded, such as `OFFSET`.
+            offset: The value minus this number is rounded; see `OFFSET`.
         """
         return self.rank, in_steps(self.value - offset), forty_bits(self.growth)
 
@@ -434,7 +434,7 @@ def level_key(priority: Envelope, offset: float = 0.0) -> tuple[int, float, floa
 
     Args:
         priority: The priority.
-        offset: Number that is subtracted from values before they are rounded, such as `OFFSET`.
+        offset: Values minus this number are rounded; see `OFFSET`.
     """
     value, growth = _level(priority, offset)
     return 0, in_steps(value - offset), forty_bits(growth)

@@ -105,27 +105,20 @@ def test_a_host_that_only_asks_keeps_a_limited_number_of_connections(
     assert peers.scan() == [1, 2]
 
 
-def test_hosts_that_only_ask_keep_a_limited_number_of_connections_together(
-    peers: Peers, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "HOST_ASKING", 8)
-    monkeypatch.setattr(module, "ALL_ASKING", 7)
-    monkeypatch.setattr(module, "host_of", lambda peer: peer.rpartition(":")[0])
-    readers = [peers.connect("127.0.0.2"), *(peers.connect("127.0.0.3") for _ in range(8))]
-    for reader in readers:
-        peers.connections.note(reader, True)
-    assert peers.scan() == [1, 2]
-
-
+@pytest.mark.parametrize(("kind", "permitted"), [("ASKING", True), ("UNPROVED", False)])
 def test_the_host_with_the_most_connections_makes_room_for_others(
-    peers: Peers, monkeypatch: pytest.MonkeyPatch
+    peers: Peers,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+    permitted: bool,  # noqa: FBT001 - a parameter
 ) -> None:
-    monkeypatch.setattr(module, "HOST_UNPROVED", 8)
-    monkeypatch.setattr(module, "ALL_UNPROVED", 7)
+    monkeypatch.setattr(module, f"HOST_{kind}", 8)
+    monkeypatch.setattr(module, f"ALL_{kind}", 7)
     monkeypatch.setattr(module, "host_of", lambda peer: peer.rpartition(":")[0])
-    peers.connect("127.0.0.2")
-    for _ in range(8):
-        peers.connect("127.0.0.3")
+    connected = [peers.connect("127.0.0.2"), *(peers.connect("127.0.0.3") for _ in range(8))]
+    for peer in connected:
+        if permitted:
+            peers.connections.note(peer, True)
     assert peers.scan() == [1, 2]
 
 

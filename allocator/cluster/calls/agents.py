@@ -137,8 +137,8 @@ def _with_known_sums(agent: Agent, total: Resources) -> tuple[Resources, str | N
     """Return a new total of an agent on which a snapshot has added reservations up.
 
     The new total names the reservations one by one, but the allocated resources contain sums. The
-    engine would take the single reservations for free resources. So the agent keeps the
-    reservations that it has, which operations keep up to date.
+    engine would take the single reservations for free resources. So the agent keeps its recorded
+    reservations. Operations keep this record up to date.
 
     Returns:
         The total, and a contradiction if the reservations have other amounts than before.

@@ -94,7 +94,7 @@ def _in_sums(agent: Agent, role: str, resources: Resources) -> Cooperative[Resou
     Args:
         agent: The agent, which has sums.
         role: The role that the resources are allocated to; empty for resources without allocation.
-        resources: The resources. They are returned unchanged if the agent has no sums.
+        resources: The resources. They are returned unchanged if the agent has all their kinds.
     """
     known = set(agent.total)
     if known.issuperset(resources):

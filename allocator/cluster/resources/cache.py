@@ -13,7 +13,7 @@ _ENTRY = 1024
 _GROWTH = 12
 """Bytes in memory for each byte of an entry's source; this high for ranges."""
 _MISSES_A_CHECK = 4
-"""Messages that find no room in a `MessageCache` for each old entry that may have to leave it."""
+"""After this number of messages without room, a `MessageCache` checks its oldest entry."""
 
 
 class Cache(Generic[Key, Result]):

@@ -249,6 +249,12 @@ def reserver(data: bytes) -> bytes | None:
     The result is None if `merge_reservations` cannot add the resource to others. It adds resources
     whose last reservation is dynamic, except indivisible disks, of which an agent has few.
     """
+    reserved = _parsed_reservation(data)
+    return None if reserved is None else reserved[0]
+
+
+def _parsed_reservation(data: bytes) -> tuple[bytes, mesos.Resource] | None:
+    """Return the result of `reserver`, and the parsed resource; None if `reserver` returns None."""
     if b"j" not in data:  # the first byte of a reservation
         return None
     try:
@@ -267,7 +273,7 @@ def reserver(data: bytes) -> bytes | None:
     ):
         return None
     principal = text_of(last, "principal")
-    return principal.encode() if isinstance(principal, str) else principal
+    return principal.encode() if isinstance(principal, str) else principal, message
 
 
 def is_for_sum(role: str | bytes) -> bool:
@@ -286,14 +292,13 @@ def may_be_in_sum(kind: Kind) -> bool:
 def merge_reservations(
     resources: Iterable[bytes], principal: bytes, quotas: Collection[str], *, used: bool
 ) -> Cooperative[list[bytes]]:
-    """Add up the resources that one principal reserved, whatever the roles, labels and volumes.
+    """Add up all reserved resources of one principal, across its roles, labels and volumes.
 
     The sums count for the roles that hold the resources. No role can be offered a sum, because
     its reservation is for `NOBODY`. Resources that are reserved for a role with a quota, or for a
     sub-role of it, have a sum of their own, which counts against this quota. Shared volumes count
     for their agent only, because several frameworks may use them at the same time. The C++ module
-    does the same (short_form.cc).
-    Generator for cooperative steps.
+    does the same (short_form.cc). Generator for cooperative steps.
 
     Args:
         resources: Serialised resources.
@@ -305,10 +310,11 @@ def merge_reservations(
     for number, data in enumerate(resources, 1):
         if not number % RESERVATIONS_A_STEP:
             yield
-        if reserver(data) != principal:
+        reserved = _parsed_reservation(data)
+        if reserved is None or reserved[0] != principal:
             kept.append(data)
             continue
-        message = mesos.Resource.FromString(data)
+        message = reserved[1]
         if used and message.HasField("shared"):
             continue
         key = mesos.Resource()

@@ -723,8 +723,11 @@ def _without_longest_lists(data: bytes, bounds: _Bounds) -> Cooperative[bytes]:
         if not longest or not any(kind == "agent" for kind, _ in owners):
             break
         data = yield from _with_short_resources(data, (0, len(data)), _CONTRACT, longest)
+    quotas: Collection[str] | None = None
     while agents := {name for kind, name in owners if kind == "agent"}:
-        length, quotas = len(data), _roles_with_quotas(data)
+        length = len(data)
+        if quotas is None:
+            quotas = _roles_with_quotas(data)
         data = yield from _with_merged_reservations(data, (0, length), _CONTRACT, agents, quotas)
         if len(data) == length:
             break

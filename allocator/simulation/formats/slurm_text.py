@@ -51,8 +51,8 @@ class _Header:
             if name in _READ and first.setdefault(name, index) != index
         ]
 
-    def check(self, path: Path) -> None:
-        """Check that no needed column is missing.
+    def check(self, path: Path, records: Records) -> None:
+        """Check that no needed column is missing, and record the columns that are not read.
 
         Raises:
             TraceError: A column is missing; the message has the remedy.
@@ -73,6 +73,7 @@ class _Header:
             )
         if not set(_SIZES) & set(self.names):
             raise TraceError(f"{path} has none of the columns {', '.join(_SIZES)}")
+        records.ignore(name for name in self.names if name and name not in _READ)
 
     def fields(self, text: str) -> list[str]:
         """Return the fields of a line."""
@@ -105,8 +106,7 @@ def rows(path: Path, records: Records) -> Iterator[tuple[str, dict[str, str]]]:
     with opened(path) as file:
         lines = io.TextIOWrapper(file, "utf-8-sig", "backslashreplace")
         header = _Header(lines.readline().rstrip("\r\n"))
-        header.check(path)
-        records.ignore(name for name in header.names if name and name not in _READ)
+        header.check(path, records)
         parts: list[tuple[int, str]] = []
         """Successive lines with fewer fields than columns, which may together be a row."""
         for number, line in enumerate(lines, 2):
@@ -138,9 +138,8 @@ def rows(path: Path, records: Records) -> Iterator[tuple[str, dict[str, str]]]:
                     records.leave_out("repeats the header")
                 else:
                     records.leave_out("is a further header: the rows below have its columns")
-                    further.check(path)
+                    further.check(path, records)
                     header = further
-                    records.ignore(name for name in header.names if name and name not in _READ)
             elif missing:
                 records.leave_out("has more or fewer fields than the header")
             else:

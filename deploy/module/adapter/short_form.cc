@@ -273,10 +273,8 @@ bool is_for_sum(const std::string& role) {
   return role == kNobody || (role.size() >= length && role.compare(role.size() - length, length, kOfQuota) == 0);
 }
 
-}  // namespace
-
-bool reserver(const std::string& resource, std::string* principal) {
-  const std::string known_part = known_fields(resource, RESOURCE);
+// Implements `reserver` for a resource without unknown fields.
+bool known_reserver(const std::string& known_part, std::string* principal) {
   const std::string reservation = find(RESERVATIONS, known_part);
   const bool is_dynamic = find(4, reservation) == std::string(1, 2);
   if (!is_dynamic || is_for_sum(find(3, reservation)) || is_indivisible(find(3, find(DISK, known_part)))) {
@@ -286,19 +284,23 @@ bool reserver(const std::string& resource, std::string* principal) {
   return true;
 }
 
+}  // namespace
+
+bool reserver(const std::string& resource, std::string* principal) { return known_reserver(known_fields(resource, RESOURCE), principal); }
+
 void merge_reservations(const std::string& principal, const std::set<std::string>& quotas, bool are_used,
                         google::protobuf::RepeatedPtrField<std::string>* resources) {
   // by name, type, revocability, allocation and the role of the sum
   std::map<std::tuple<std::string, std::string, bool, std::string, std::string>, Amounts> merged;
   google::protobuf::RepeatedPtrField<std::string> kept;
   for (std::string& resource : *resources) {
+    const std::string known_part = known_fields(resource, RESOURCE);
     std::string by;
-    if (!reserver(resource, &by) || by != principal) {
+    if (!known_reserver(known_part, &by) || by != principal) {
       kept.Add()->swap(resource);
       continue;
     }
     std::map<int, std::string> values;  // by the field's number
-    const std::string known_part = known_fields(resource, RESOURCE);
     visit_fields(known_part, [&](const Field& field) {
       values[field.number] = content(known_part, field);
       return true;

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from allocator.cluster.frameworks.subscription import read_request
 from allocator.cluster.input.limits import Limits
 from allocator.cluster.input.resource_parser import ResourceParser
-from allocator.cluster.resources import merge_reservations, reserver, shortened
+from allocator.cluster.resources import kinds, merge_reservations, shortened
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
 from allocator.cooperative import run_to_completion
@@ -640,15 +640,13 @@ def test_reservations_are_added_up_in_steps() -> None:
     data = contract.FromMaster(snapshot=contract.Snapshot(agents=agents)).SerializeToString()
     calls = 0
 
-    def counted(resource: bytes) -> bytes | None:
+    def counted(resource: bytes) -> tuple[bytes, mesos.Resource] | None:
         nonlocal calls
         calls += 1
-        return reserver(resource)
+        return parsed_reservation(resource)
 
-    with (
-        mock.patch.object(wire, "reserver", counted),
-        mock.patch("allocator.cluster.resources.kinds.reserver", counted),
-    ):
+    parsed_reservation = kinds._parsed_reservation
+    with mock.patch.object(kinds, "_parsed_reservation", counted):
         steps = parse_in_steps(data, 40_000)
         most = before = 0
         for _ in steps:
