@@ -108,6 +108,7 @@ def test_a_message_cache_replaces_messages_that_do_not_return() -> None:
     assert found(cache, range(1000, 1100), 20) >= 95
 
 
+@pytest.mark.usefixtures("empty_caches")
 def test_equal_resources_are_the_same_objects() -> None:
     messages, held = resources("cpus:1;mem:64"), resources("cpus:1;mem:64", "eng")
     assert parse_total(messages) is parse_total(list(messages))

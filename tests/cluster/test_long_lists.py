@@ -29,6 +29,8 @@ from allocator.service.config import LimitsSection
 from tests.cluster.master_side import START_NS, MasterSide, framework_info, resource
 from tests.counted import counted
 
+pytestmark = pytest.mark.usefixtures("empty_caches")
+
 LIMITS = LimitsSection().limits()
 MOST_CALLS = 60_000
 """Maximum number of calls for the parsing of one message: some milliseconds."""

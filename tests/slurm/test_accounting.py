@@ -151,6 +151,7 @@ def test_shares_and_parents_that_change_at_run_time_apply_at_the_next_reading(
 
 
 def test_jobs_of_one_account_count_together_with_its_shares(slurm: LocalSlurm) -> None:
+    await_forgotten_jobs(slurm)  # their accounts would have a part of the entitlements
     bridge = bridge_to(slurm, "account")
     slurm.submit("--cpus-per-task=2", "--mem=10", user="games", script="sleep 60")
     slurm.submit("--cpus-per-task=3", "--mem=10", "--account=lab", user="man", script="sleep 60")
