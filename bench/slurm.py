@@ -87,7 +87,7 @@ class GeneratedSlurm(SlurmClient):
         self._submit(STARTS)
         self.now += PERIOD
 
-    def jobs(self) -> str:
+    def jobs(self) -> bytes:
         """Return all jobs, as squeue prints them."""
         lines = []
         for number, shape in self._waiting.items():
@@ -101,7 +101,7 @@ class GeneratedSlurm(SlurmClient):
             used = f"{ran // 3600}:{ran // 60 % 60:02}:{ran % 60:02}"
             line = self._line(number, shape, "COMPLETED", str(start), str(end), used, "None")
             lines.append(line)
-        return "\n".join(lines) + "\n"
+        return ("\n".join(lines) + "\n").encode()
 
     def _line(  # noqa: PLR0913, PLR0917 - columns
         self, number: int, shape: str, state: str, start: str, end: str, used: str, reason: str

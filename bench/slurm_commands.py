@@ -59,7 +59,7 @@ def main() -> None:
         tasks = [f"{array}_{task}" for array in arrays for task in range(1, arguments.tasks + 1)]
         client.set_factors(FactorUpdate(task, 500) for task in tasks)
         controller = int((slurm.folder / "slurmctld.pid").read_text())
-        records = client.jobs().count("|PENDING|")
+        records = client.jobs().count(b"|PENDING|")
         factors = len(client.site_factors())
         print(f"{records} pending records of {len(USERS)} users, {factors} in sprio")
         print(f"seconds, mean of {arguments.repeats}")

@@ -14,7 +14,7 @@ from allocator.slurm.checks import keeps_accounting
 from allocator.slurm.factors import FactorUpdate
 from allocator.slurm.jobs import OWN_COLUMNS, SEPARATOR, TEXT_COLUMNS, WIDTHS
 from allocator.slurm.records import ACCOUNTING_COLUMNS
-from allocator.slurm.rows import COLUMN_END, ShapeError
+from allocator.slurm.rows import COLUMN_END, ShapeError, decoded
 from allocator.slurm.users import ASSOCIATION_COLUMNS
 
 _PRIVATE = ("SQUEUE_", "SPRIO_", "SACCT_", "SINFO_", "SLURM_CLUSTERS", "SLURM_TIME_FORMAT")
@@ -65,28 +65,28 @@ class SlurmClient:
         """Seconds after which a command is ended."""
         self._array_option = _EACH_RECORD
 
-    def jobs(self) -> str:
+    def jobs(self) -> bytes:
         """Return all jobs, also recently ended jobs, for `JobReader`."""
         try:
-            text = self._queue(self._array_option)
+            return self._queue(self._array_option)
         except CommandError as error:
             if self._array_option == _EACH_TASK or "unrecognized option" not in str(error):
                 raise
-            text = self._queue(_EACH_TASK)
+            printed = self._queue(_EACH_TASK)
             self._array_option = _EACH_TASK
-        return text
+            return printed
 
-    def _queue(self, array_option: str) -> str:
+    def _queue(self, array_option: str) -> bytes:
         separator = _random_separator()
         *first, last = OWN_COLUMNS
         own = [f"{name}:{SEPARATOR}" for name in first]
         texts = [f"{name}:{WIDTHS.get(name, '')}{separator}" for name in (last, *TEXT_COLUMNS)]
         # Other users of this machine see a command's options, but not its environment.
-        printed = self._run(
+        printed = self._output(
             *("squeue", "--all", "--local", array_option, "--states=all", "--noheader"),
             variables={"SQUEUE_FORMAT2": ",".join([*own, *texts])},
         )
-        return printed.replace(separator, COLUMN_END)
+        return printed.replace(separator.encode(), COLUMN_END.encode())
 
     def details(self, jobs: Mapping[int, str]) -> dict[int, str]:
         """Return the details of each job by job id, for `read_details`. One command reads all jobs.
@@ -108,8 +108,8 @@ class SlurmClient:
         messages = _messages(ended.stderr)
         for failure in _failures(messages):
             raise CommandError(f"scontrol failed: {failure}")
-        printed = ended.stdout.decode(errors="surrogateescape")
-        texts = re.split(rf"^{separator}\n", printed, flags=re.MULTILINE)[:-1]
+        pattern = rf"^{separator}\n".encode()
+        texts = list(map(decoded, re.split(pattern, ended.stdout, flags=re.MULTILINE)[:-1]))
         if len(texts) != len(jobs):
             raise ShapeError(f"scontrol show job: {len(texts)} parts for {len(jobs)} jobs")
         shown = zip(jobs, texts, strict=True)
@@ -155,7 +155,7 @@ class SlurmClient:
         columns = f"format={columns}"
         return self._run(*show, f"cluster={cluster}", columns, timeout=10 * self.timeout)
 
-    def accounting(self, since: float) -> str:
+    def accounting(self, since: float) -> bytes:
         """Return all attempts since a time, for `read_accounting`.
 
         Args:
@@ -163,14 +163,14 @@ class SlurmClient:
         """
         start = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(since))
         separator = _random_separator()
-        printed = self._run(
+        printed = self._output(
             *("sacct", "--allusers", "--allocations", "--duplicates", "--noheader", "--parsable"),
             f"--delimiter={separator}",
             f"--starttime={start}",
             "--endtime=now",
             f"--format={','.join(ACCOUNTING_COLUMNS)}",
         )
-        return printed.replace(separator, COLUMN_END)
+        return printed.replace(separator.encode(), COLUMN_END.encode())
 
     def queued_records(self) -> int:
         """Return the number of messages that slurmctld has not sent to slurmdbd yet.
@@ -227,12 +227,21 @@ class SlurmClient:
         variables: Mapping[str, str] | None = None,
         timeout: float | None = None,
     ) -> str:
-        """Return the output of a command; `surrogateescape` decodes invalid UTF-8."""
+        """Return the output of a command as text."""
+        return decoded(self._output(*command, variables=variables, timeout=timeout))
+
+    def _output(
+        self,
+        *command: str,
+        variables: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+    ) -> bytes:
+        """Return the output of a command."""
         ended = self._start(command, "", variables or {}, timeout or self.timeout)
         if ended.returncode or b"error:" in ended.stderr:
             said = _message(ended.stderr) or _message(ended.stdout) or "without a message"
             raise CommandError(f"{command[0]} failed: {said}")
-        return ended.stdout.decode(errors="surrogateescape")
+        return ended.stdout
 
     def _start(
         self, command: Sequence[str], text: str, variables: Mapping[str, str], timeout: float

@@ -290,16 +290,16 @@ class JobReader:
         """Forget all rows, because `measure` or the nodes have changed."""
         self._jobs = {}
 
-    def read(self, text: str) -> list[SeenJob]:
+    def read(self, printed: bytes) -> list[SeenJob]:
         """Return all jobs.
 
         An unreadable job is left out and counted. If an earlier reading showed the job with
         resources, the job of this reading is returned.
 
         Args:
-            text: Output of `squeue`, for `split_rows`, without a header, and with times in seconds
-                since 1970. The first column of a row has `OWN_COLUMNS`, separated by bars; then
-                come `TEXT_COLUMNS`.
+            printed: Output of `squeue`, for `split_rows`, without a header, and with times in
+                seconds since 1970. The first column of a row has `OWN_COLUMNS`, separated by bars;
+                then come `TEXT_COLUMNS`.
 
         Raises:
             ShapeError: A row has other columns, or most rows of most users have an unknown form.
@@ -309,7 +309,7 @@ class JobReader:
         arrays: dict[int, list[Job]] = {}
         errors: dict[str, ShapeError] = {}
         readable = 0
-        for row in split_rows(text, 1 + len(TEXT_COLUMNS), "squeue"):
+        for row in split_rows(printed, 1 + len(TEXT_COLUMNS), "squeue"):
             used, _, rest = row.partition(SEPARATOR)
             key = _key(rest)
             shown = earlier.get(key)

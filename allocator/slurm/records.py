@@ -84,12 +84,12 @@ class _Row(NamedTuple):
 
 
 def read_accounting(
-    text: str, measure: Measure = quantities, rejected: RejectedRecords | None = None
+    printed: bytes, measure: Measure = quantities, rejected: RejectedRecords | None = None
 ) -> list[Record]:
     """Read the output of `sacct --duplicates --allocations --parsable --noheader`.
 
     Args:
-        text: Rows with `ACCOUNTING_COLUMNS`, for `split_rows`, with times in seconds since 1970.
+        printed: Rows with `ACCOUNTING_COLUMNS`, for `split_rows`, with times in seconds since 1970.
         measure: Converts trackable resources to quantities.
         rejected: Counts unreadable rows.
 
@@ -101,13 +101,13 @@ def read_accounting(
     readable = 0
     errors: dict[str, list[ShapeError]] = {}
     counter = RejectedRecords() if rejected is None else rejected
-    for printed in split_rows(text, len(ACCOUNTING_COLUMNS), "sacct"):
-        job, user, *_ = fields = printed.split(COLUMN_END)
+    for row in split_rows(printed, len(ACCOUNTING_COLUMNS), "sacct"):
+        job, user, *_ = fields = row.split(COLUMN_END)
         user = plain_name(user)
         try:
             rows += _accounting_row(fields, measure)
         except (ShapeError, NotationError) as error:
-            reason = ShapeError(f"sacct, job {job}: {error}: {excerpt(printed)}")
+            reason = ShapeError(f"sacct, job {job}: {error}: {excerpt(row)}")
             if isinstance(error, _UnmeasuredError):
                 counter.add("sacct", reason)
             else:

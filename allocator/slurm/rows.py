@@ -12,6 +12,7 @@ COLUMN_END = "\0"
 """Ends each column of a row. The client replaces a random text by this character. No text from a
 user has this character, because Slurm's texts end there."""
 _ROW_END = COLUMN_END + "\n"
+_END_BYTES = _ROW_END.encode()
 _LONGEST_NAME = 255
 """Maximum length of a name. Longer names are cut, and end with a hash."""
 _REMEMBERED = 10_000
@@ -87,22 +88,26 @@ class RejectedRecords:
         return new
 
 
-def split_rows(text: str, columns: int, source: str) -> Iterator[str]:
-    """Yield rows with `COLUMN_END` between their columns.
+def split_rows(printed: bytes, columns: int, source: str) -> Iterator[str]:
+    """Yield rows with `COLUMN_END` between their columns; `surrogateescape` decodes invalid UTF-8.
+
+    Each row is decoded on its own. In a text of all rows, one wide character of one user would
+    multiply the memory of all characters by four.
 
     Args:
-        text: Output in which `COLUMN_END` ends each column, and a line break ends each row.
+        printed: Output in which `COLUMN_END` ends each column, and a line break ends each row.
         columns: Number of columns.
         source: The command, for error messages.
 
     Raises:
         ShapeError: A row has another number of columns.
     """
-    rest = text[text.rfind(_ROW_END) + len(_ROW_END) :] if _ROW_END in text else text
+    last = printed.rfind(_END_BYTES)
+    rest = printed[last + len(_END_BYTES) :] if last >= 0 else printed
     if rest.strip():
-        raise ShapeError(f"{source} printed a row without an end: {excerpt(rest)}")
+        raise ShapeError(f"{source} printed a row without an end: {excerpt(decoded(rest))}")
     row, counted = "", 0
-    for part in _parts(text):
+    for part in _parts(printed):
         # A column of a user may begin with a line break, so a part may be shorter than a row.
         row = f"{row}{_ROW_END}{part}" if counted else part
         counted = row.count(COLUMN_END) + 1
@@ -112,16 +117,21 @@ def split_rows(text: str, columns: int, source: str) -> Iterator[str]:
         elif counted > columns:
             break
     if counted:
-        printed = row.partition(_ROW_END)[0].count(COLUMN_END) + 1
-        raise ShapeError(f"{source} printed {printed} columns instead of {columns}: {excerpt(row)}")
+        found = row.partition(_ROW_END)[0].count(COLUMN_END) + 1
+        raise ShapeError(f"{source} printed {found} columns instead of {columns}: {excerpt(row)}")
 
 
-def _parts(text: str) -> Iterator[str]:
-    """Yield the texts before each `_ROW_END`, without a copy of the whole text."""
+def _parts(printed: bytes) -> Iterator[str]:
+    """Yield the texts before each `_ROW_END`, without a copy of the whole output."""
     start = 0
-    while (end := text.find(_ROW_END, start)) >= 0:
-        yield text[start:end]
-        start = end + len(_ROW_END)
+    while (end := printed.find(_END_BYTES, start)) >= 0:
+        yield decoded(printed[start:end])
+        start = end + len(_END_BYTES)
+
+
+def decoded(printed: bytes) -> str:
+    """Return the text of printed bytes; `surrogateescape` decodes invalid UTF-8."""
+    return printed.decode(errors="surrogateescape")
 
 
 def excerpt(text: str) -> str:

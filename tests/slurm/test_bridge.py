@@ -55,7 +55,7 @@ class WrittenSlurm(SlurmClient):
         """Return a node of 1,000 cores."""
         return f"{NODE}\n"
 
-    def jobs(self) -> str:
+    def jobs(self) -> bytes:
         """Return all jobs, as squeue prints them."""
         rows = []
         for number, fields in self.written.items():
@@ -65,7 +65,7 @@ class WrittenSlurm(SlurmClient):
             shown = {"prioritylong": str(self.factors.get(str(number), 0) or 1), **fields}
             names = {name.replace("_", "-"): text for name, text in shown.items()}
             rows.append(job_row(**names))
-        return "".join(rows)
+        return b"".join(rows)
 
     def site_factors(self) -> dict[str, int]:
         """Return the factors of jobs that may start, as sprio prints them."""

@@ -56,18 +56,24 @@ TEXTS = st.one_of(
 """Texts of users of Slurm: any bytes but NUL."""
 
 
-def job_row(**fields: str) -> str:
+def job_row(**fields: str) -> bytes:
+    """Return a row in the form of `SlurmClient.jobs`."""
     plain = dict(zip(COLUMNS, RUNNING.split("|"), strict=True))
     values = list((plain | fields).values())
     own, texts = values[: len(OWN_COLUMNS)], values[len(OWN_COLUMNS) :]
-    return "".join(f"{field}{COLUMN_END}" for field in (SEPARATOR.join(own), *texts)) + "\n"
+    return in_row(SEPARATOR.join(own), *texts)
+
+
+def in_row(*columns: str) -> bytes:
+    row = "".join(f"{column}{COLUMN_END}" for column in columns)
+    return f"{row}\n".encode(errors="surrogateescape")
 
 
 HONEST = (job_row(jobid="8", username="man"), job_row(jobid="9", username="news", account="lab"))
 
 
-def read_jobs(text: str) -> dict[int, Job]:
-    return {seen.job.number: seen.job for seen in JobReader().read(text)}
+def read_jobs(printed: bytes) -> dict[int, Job]:
+    return {seen.job.number: seen.job for seen in JobReader().read(printed)}
 
 
 @given(TEXTS, TEXTS, TEXTS, st.integers(0, 2))
@@ -75,9 +81,9 @@ def test_no_text_of_a_job_changes_other_jobs(
     account: str, qos: str, reason: str, place: int
 ) -> None:
     hostile = job_row(jobid="6", username="games", account=account, qos=qos, reason=reason)
-    jobs = read_jobs("".join((*HONEST[:place], hostile, *HONEST[place:])))
+    jobs = read_jobs(b"".join((*HONEST[:place], hostile, *HONEST[place:])))
     (plain,) = read_jobs(job_row(jobid="6", username="games")).values()
-    assert {number: jobs[number] for number in (8, 9)} == read_jobs("".join(HONEST))
+    assert {number: jobs[number] for number in (8, 9)} == read_jobs(b"".join(HONEST))
     job = jobs.pop(6)
     assert replace(job, account="", qos="", reason="None") == plain
     assert job.account == ("" if account in NEVER else plain_name(account))
@@ -109,15 +115,14 @@ def test_paths_in_the_tree_and_their_names_are_inverse(pairs: list[tuple[str, st
 
 @given(TEXTS, st.integers(0, 2))
 def test_no_account_changes_other_rows_of_sacct(account: str, place: int) -> None:
-    def row(job: int, user: str, account: str) -> str:
-        resources = "cpu=2,mem=1G"
-        fields = (str(job), user, account, "COMPLETED", "100", "100", "106", "00:00:00", resources)
-        return "".join(f"{field}{COLUMN_END}" for field in fields) + "\n"
+    def row(job: int, user: str, account: str) -> bytes:
+        times = ("100", "100", "106", "00:00:00")
+        return in_row(str(job), user, account, "COMPLETED", *times, "cpu=2,mem=1G")
 
     honest = (row(8, "man", "phys"), row(9, "news", "lab"))
     rows = (*honest[:place], row(6, "games", account), *honest[place:])
-    first, *others = read_accounting("".join(rows))
-    assert others == read_accounting("".join(honest))
+    first, *others = read_accounting(b"".join(rows))
+    assert others == read_accounting(b"".join(honest))
     assert (first.job, first.user, first.account) == (6, "games", plain_name(account))
 
 
@@ -241,11 +246,11 @@ def test_a_path_of_a_deep_tree_has_a_maximum_length() -> None:
 def test_rows_of_one_user_are_set_aside_and_rows_of_most_users_are_another_shape() -> None:
     rejected = RejectedRecords()
     reader = JobReader(None, rejected)
-    reader.read(job_row(jobid="6", username="games") + "".join(HONEST))
+    reader.read(job_row(jobid="6", username="games") + b"".join(HONEST))
     bad = job_row(jobid="6", username="games", starttime="soon")
     worse = job_row(jobid="7", username="games", **{"tres-alloc": "mem=x"})
     for _ in range(2):
-        jobs = reader.read(bad + worse + "".join(HONEST))
+        jobs = reader.read(bad + worse + b"".join(HONEST))
         assert sorted(seen.job.number for seen in jobs) == [6, 8, 9]  # 6 as it was seen before
     assert rejected.counts == {"squeue": 2}
     assert "job 6: starttime is 'soon'" in rejected.take_new()[0]
@@ -271,7 +276,7 @@ def test_a_job_that_slurm_rejected_needs_no_amounts() -> None:
 def test_one_unreadable_row_of_the_only_user_is_set_aside() -> None:
     rejected = RejectedRecords()
     bad = job_row(jobid="6", username="games", state="PENDING", **{"tres-alloc": "mem=4?"})
-    good = "".join(job_row(jobid=str(number), username="games") for number in (7, 8))
+    good = b"".join(job_row(jobid=str(number), username="games") for number in (7, 8))
     seen = JobReader(None, rejected).read(bad + good)
     assert [entry.job.number for entry in seen] == [7, 8]
     assert rejected.counts == {"squeue": 1}
@@ -283,7 +288,7 @@ def test_many_unreadable_rows_of_one_user_stop_no_reading_of_other_users() -> No
         job_row(jobid=str(number), username="games", **{"tres-alloc": "mem=4?"})
         for number in range(10, 30)
     ]
-    assert len(JobReader(None, rejected).read("".join((*bad, *HONEST)))) == 2
+    assert len(JobReader(None, rejected).read(b"".join((*bad, *HONEST)))) == 2
     assert rejected.counts == {"squeue": 20}
 
 

@@ -40,11 +40,11 @@ NODE = (
 )
 
 
-def printed(*lines: str) -> str:
+def printed(*lines: str) -> bytes:
     """Return rows in the form of `SlurmClient.jobs`."""
     texts = len(TEXT_COLUMNS)
     ended = (COLUMN_END.join(line.rsplit("|", texts)) for line in lines)
-    return "".join(f"{line}{COLUMN_END}\n" for line in ended)
+    return "".join(f"{line}{COLUMN_END}\n" for line in ended).encode()
 
 
 def read(*lines: str) -> list[Job]:
@@ -66,11 +66,15 @@ def test_a_pending_array_has_tasks_a_request_and_no_start() -> None:
     assert job.pending
 
 
-def test_long_lists_of_requested_nodes_are_compared_and_take_no_memory() -> None:
+@pytest.mark.parametrize("account", ["phys", "\N{FIRE}"])
+def test_long_lists_of_requested_nodes_are_compared_and_take_no_memory(account: str) -> None:
+    """In a text with one wide character, each character would take four bytes."""
     nodes = [f"n[{first},{'3,' * 6000}9]" for first in (1, 2)]
     fields = [{"oversubscribe": "USER", "reqnodes": text} for text in nodes]
     reader = JobReader()
-    text = printed(*(changed(PENDING, jobid=str(n), **fields[n % 2]) for n in range(200)))
+    rows = [changed(PENDING, jobid=str(n), **fields[n % 2]) for n in range(200)]
+    rows[0] = changed(rows[0], account=account)
+    text = printed(*rows)
     tracemalloc.start()
     try:
         jobs = [seen.job for seen in reader.read(text)]

@@ -46,7 +46,7 @@ class PrintedSlurm(SlurmClient):
         """Return settings of a Slurm with slurmdbd."""
         return GOOD | {"BOOT_TIME": "then", "ClusterName": "trial"}
 
-    def jobs(self) -> str:
+    def jobs(self) -> bytes:
         """Return a row for each of `lines`."""
         return printed(*self.lines)
 
@@ -62,9 +62,9 @@ class PrintedSlurm(SlurmClient):
         """Return 0: slurmdbd has all records."""
         return 0
 
-    def accounting(self, since: float) -> str:  # noqa: ARG002
+    def accounting(self, since: float) -> bytes:  # noqa: ARG002
         """Return no records."""
-        return ""
+        return b""
 
 
 def bridge_to(client: PrintedSlurm) -> Bridge:
@@ -213,11 +213,11 @@ def test_after_an_unexpected_error_the_next_reading_succeeds_and_commitments_rem
 def test_squeue_prints_no_long_lists_of_unavailable_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
     formats = []
 
-    def run(_client: SlurmClient, *_command: str, variables: dict[str, str]) -> str:
+    def run(_client: SlurmClient, *_command: str, variables: dict[str, str]) -> bytes:
         formats.append(variables["SQUEUE_FORMAT2"])
-        return ""
+        return b""
 
-    monkeypatch.setattr(SlurmClient, "_run", run)
+    monkeypatch.setattr(SlurmClient, "_output", run)
     SlurmClient({}).jobs()
     assert len(formats) == 1
     assert re.search(r",reason:100L", formats[0])

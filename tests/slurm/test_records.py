@@ -1,7 +1,7 @@
 """Attempts from sacct and jobcomp, with the peculiarities of both."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -42,7 +42,12 @@ def berlin(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def read_sacct(text: str) -> list[Record]:
     """Read rows with bars between the columns."""
     rows = text.splitlines()
-    return read_accounting("".join(f"{row}|\n" for row in rows).replace("|", COLUMN_END))
+    return read_accounting(printed(f"{row}|" for row in rows))
+
+
+def printed(rows: Iterable[str]) -> bytes:
+    """Return rows in the form of `SlurmClient.accounting`."""
+    return "".join(f"{row}\n" for row in rows).replace("|", COLUMN_END).encode()
 
 
 def cores(number: int, mem: int) -> Quantities:
@@ -68,12 +73,7 @@ def test_an_attempt_that_ran_without_resources_is_counted_as_rejected() -> None:
         "8|games|phys|CANCELLED|100|130|130|00:00:00||",
         "9|games|phys|FAILED|100|110|170|00:00:00||",
     )
-    assert (
-        read_accounting(
-            "".join(f"{row}\n" for row in rows).replace("|", COLUMN_END), rejected=rejected
-        )
-        == []
-    )
+    assert read_accounting(printed(rows), rejected=rejected) == []
     assert rejected.counts == {"sacct": 1}
     [reason] = rejected.take_new()
     assert "job 9: AllocTRES is empty, although the attempt ran" in reason
