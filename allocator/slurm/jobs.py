@@ -163,12 +163,13 @@ class Job:
         return self.state in WAITING and self.state not in _HOLDING
 
     @property
-    def completing(self) -> bool:
-        """Whether the job was requeued, and still leaves the nodes of its latest attempt.
+    def leaving(self) -> bool:
+        """Whether the job has ended or was requeued, but its processes still use its nodes.
 
-        Meanwhile, Slurm shows the former time of submission.
+        Slurm gives them `KillWait`, by default 30 s. Of a requeued job, Slurm meanwhile shows no
+        start, and the former time of submission.
         """
-        return self.started is None and self.state in _LEAVING_NODES
+        return self.state in _LEAVING_NODES
 
     @property
     def single(self) -> str:

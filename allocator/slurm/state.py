@@ -340,7 +340,7 @@ class ClusterState:
             elif not self._count_job(job, unknown, now):
                 continue
             is_new = before is None or before.job is not job or job.key in awaited
-            if is_new or job.number in again:
+            if is_new or job.leaving or job.number in again:
                 self._observe_job(seen, observation.details.get(job.number), now)
         self._observe_owned_nodes(observation, last)
         self._forget_timelines(last)
@@ -483,10 +483,13 @@ class ClusterState:
     def _node_events(self, job: Job, now: float) -> list[NodeEvent]:
         """Return the start and the end of a job on its nodes since the observation before."""
         known = self._owned.jobs.get(job.key)
+        if known is not None and job.leaving:
+            return []
         present = present_job(job, self.path(job.user, job.account))
+        ended = self._left(job)
         if known is not None and present is not None and known.started == present.started:
-            if job.ended is not None:
-                return [NodeEvent(job.ended, job.key, known, starts=False)]
+            if ended is not None:
+                return [NodeEvent(ended, job.key, known, starts=False)]
             present = present._replace(user=known.user)
             if present == known:
                 return []
@@ -498,12 +501,21 @@ class ClusterState:
         if known is not None:
             end = max(min(job.submitted, job.started or now, now), known.started)
             events.append(NodeEvent(end, job.key, known, starts=False))
-        if present is None or (job.ended is not None and job.ended <= self.settled.now):
+        if present is None or (ended is not None and ended <= self.settled.now):
             return events
         events.append(NodeEvent(present.started, job.key, present, starts=True))
-        if job.ended is not None:
-            events.append(NodeEvent(job.ended, job.key, present, starts=False))
+        if ended is not None:
+            events.append(NodeEvent(ended, job.key, present, starts=False))
         return events
+
+    def _left(self, job: Job) -> float | None:
+        """Return when an ended job left its nodes; None while it uses them."""
+        if job.ended is None or job.leaving:
+            return None
+        timeline = self._timelines.get(job.key)
+        attempts = timeline.attempts if timeline else []
+        ends = (a.end for a in attempts if a.start == job.started and a.end is not None)
+        return next(ends, job.ended)
 
     def _count_idle(self, users: Collection[UserPath], time: float) -> None:
         """Let users hold the idle resources of their nodes from a time on."""
@@ -614,7 +626,7 @@ class ClusterState:
         if timeline is None:
             if job.started is None and not job.restarts:
                 return
-            if job.ended is not None and job.ended <= self.settled.now:
+            if job.ended is not None and job.ended <= self.settled.now and not job.leaving:
                 return
             timeline = self._timelines[key] = JobTimeline(job.number, job.submitted)
             if job.submitted <= self._began:

@@ -16,6 +16,11 @@ _ROUNDING = 2.0
 
 _CLOCKS = 60.0
 """Seconds by which the clock of slurmctld may be ahead."""
+_LEAVES_AT_ONCE = 2.0
+"""Seconds for which the processes of an ended job may use its nodes and are not counted."""
+_LONGEST_LEAVING = 600.0
+"""Maximum number of seconds for which the processes of an ended job count. Processes that remain
+longer cannot be killed, and the site is responsible for them."""
 
 
 class Step(NamedTuple):
@@ -47,6 +52,8 @@ class Attempt:
     pauses: list[tuple[float, float | None]] = field(default_factory=list)
     """Suspensions: their begin and end. None: the job is still suspended."""
     end: float | None = None
+    leaves: bool = False
+    """Whether the job's processes have used the nodes after the end that Slurm tells."""
     user: UserPath = ()
     """The user that the resources count for. A requeued job may change its account."""
 
@@ -161,7 +168,9 @@ class JobTimeline:
         Returns:
             The assumptions about changes whose time Slurm does not tell.
         """
-        corrections = []
+        corrections: list[Correction] = []
+        if job.leaving and job.started is None:
+            return corrections  # the time of its next submission will tell when it left its nodes
         if job.restarts > self.restarts + (self._current is not None):
             reason = "attempts that were requeued before they were seen"
             corrections.append(Correction(self.number, self.since, job.submitted, reason))
@@ -172,12 +181,7 @@ class JobTimeline:
                 begin = latest.pauses[-1][0]
                 corrections.append(Correction(self.number, begin, job.submitted, reason))
         if job.started is None:
-            if latest is not None and job.restarts == self.restarts:
-                reason = "a start that slurmctld forgot when it crashed"
-                corrections.append(Correction(self.number, latest.start, now, reason))
-            self.close(now if job.completing else min(job.submitted, now))
-            self.restarts = job.restarts
-            return corrections
+            return corrections + self._wait(job, now)
         attempt = self._attempt(job)
         if attempt is None:
             self.close(min(job.submitted, job.started))
@@ -194,14 +198,24 @@ class JobTimeline:
             detail = None
         corrections += self._resize(attempt, job, detail, now)
         corrections += self._suspend(attempt, job, detail)
-        attempt.end = job.ended
+        self._end(attempt, job, now)
+        return corrections
+
+    def _wait(self, job: Job, now: float) -> list[Correction]:
+        """End the latest attempt of a pending job, if the attempt is open."""
+        corrections, latest = [], self.open
+        if latest is not None and job.restarts == self.restarts:
+            reason = "a start that slurmctld forgot when it crashed"
+            corrections.append(Correction(self.number, latest.start, now, reason))
+        self.close(min(job.submitted, now))
+        self.restarts = job.restarts
         return corrections
 
     def close(self, time: float) -> None:
         """End the open attempt; if the latest attempt has ended already, correct its end.
 
         Slurm tells the time of a requeue only after the job has left its nodes, so an end that was
-        assumed meanwhile can be too late.
+        assumed before can be too late.
 
         Args:
             time: The end in seconds since 1970; an attempt never ends before its start.
@@ -232,6 +246,19 @@ class JobTimeline:
         # After a requeue, a job that is cancelled before its next start has its former attempt.
         latest = self.attempts[-1] if self.attempts else None
         return latest if latest is not None and latest.start == job.started else None
+
+    def _end(self, attempt: Attempt, job: Job, now: float) -> None:
+        """End an attempt when the job's processes have left its nodes.
+
+        A user could otherwise end jobs at once, and compute in processes that ignore SIGTERM.
+        """
+        if job.ended is not None and job.leaving and now > job.ended + _LEAVES_AT_ONCE:
+            latest = job.ended + _LONGEST_LEAVING
+            attempt.end, attempt.leaves = None if now < latest else latest, True
+        elif not attempt.leaves:
+            attempt.end = job.ended
+        elif attempt.end is None:
+            attempt.end = now
 
     def _resize(
         self, attempt: Attempt, job: Job, detail: JobDetail | None, now: float

@@ -164,7 +164,7 @@ def test_a_requeued_job_that_leaves_its_nodes_has_no_start(times: dict[str, str]
     line = changed(RUNNING, timeused="0:00", state="COMPLETING", restartcnt="1", **times)
     (job,) = read(line)
     assert (job.started, job.ended, job.submitted) == (None, None, 1795707933.0)
-    assert job.completing
+    assert job.leaving
     assert not job.pending
 
 
@@ -172,7 +172,7 @@ def test_a_job_that_leaves_its_nodes_for_good_has_an_end() -> None:
     ends = {"state": "COMPLETING", "restartcnt": "1"}
     for used, end in (("0:00", "1795707933"), ("1:01", "1795707994")):
         (job,) = read(changed(RUNNING, timeused=used, endtime=end, **ends))
-        assert (job.started, job.ended, job.completing) == (1795707933.0, float(end), False)
+        assert (job.started, job.ended, job.leaving) == (1795707933.0, float(end), True)
 
 
 @pytest.mark.parametrize(
@@ -285,17 +285,43 @@ def test_a_suspension_that_ends_within_its_second_keeps_no_cores_away() -> None:
 
 
 @pytest.mark.parametrize("known", ["1795707936", "1795707933"])
-def test_the_time_of_a_requeue_corrects_an_end_that_was_assumed_before(known: str) -> None:
+def test_a_requeued_job_holds_its_resources_until_it_has_left_its_nodes(known: str) -> None:
     timeline = JobTimeline(4)
     (running,) = read(RUNNING)
     timeline.update(running, ("man",), None, 1795707936.0)
     times = {"starttime": "N/A", "endtime": "N/A", "restartcnt": "1"}
     (leaving,) = read(changed(RUNNING, timeused="0:00", state="COMPLETING", **times))
     timeline.update(leaving, ("man",), None, 1795707939.0)
-    assert timeline.attempts[0].end == 1795707939.0
+    assert timeline.attempts[0].end is None
     (waiting,) = read(changed(PENDING, restartcnt="1", submittime=known))
     timeline.update(waiting, ("man",), None, 1795707942.0)
     assert timeline.attempts[0].end == float(known)
+
+
+def test_a_job_holds_its_resources_while_its_processes_ignore_its_end() -> None:
+    end = 1795707943
+    (running,) = read(RUNNING)
+    ends = {"timeused": "0:10", "endtime": str(end)}
+    (leaving,) = read(changed(RUNNING, state="COMPLETING", **ends))
+    (cancelled,) = read(changed(RUNNING, state="CANCELLED", **ends))
+    quick, slow, stuck = (JobTimeline(4) for _ in range(3))
+
+    def ends_at(timeline: JobTimeline, job: Job, *seconds: float) -> float | None:
+        """Show a job to a timeline some seconds after the job's end; return the attempt's end."""
+        for after in seconds:
+            timeline.update(job, ("man",), None, end + after)
+        assert len(timeline.attempts) == 1
+        return timeline.attempts[0].end
+
+    for timeline in (quick, slow, stuck):
+        assert ends_at(timeline, running, -1.0) is None
+    assert ends_at(quick, leaving, 0.5, 2.0) == end
+    assert ends_at(quick, cancelled, 4.0) == end
+    assert ends_at(slow, leaving, 1.0, 3.0, 5.0) is None
+    assert ends_at(slow, cancelled, 7.0, 9.0) == end + 7.0
+    assert ends_at(stuck, leaving, 3.0, 599.0) is None
+    assert ends_at(stuck, leaving, 601.0, 700.0) == end + 600.0
+    assert ends_at(stuck, cancelled, 800.0) == end + 600.0
 
 
 def test_a_node_has_resources_partitions_and_the_time_of_its_reason() -> None:

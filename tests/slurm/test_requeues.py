@@ -17,6 +17,7 @@ pytestmark = [
     pytest.mark.skipif(reason_to_skip() is not None, reason=str(reason_to_skip())),
 ]
 CORES = 4
+KILL_WAIT = 4
 OPTIONS = (f"--ntasks={CORES}", "--nodes=1", "--mem=10", "--requeue", "--time=60")
 LEAVES_SLOWLY = "trap '' TERM\nwhile :; do sleep 1; done"
 """A script that only ends after `KillWait`."""
@@ -29,7 +30,7 @@ def slurm() -> Iterator[LocalSlurm]:
         epilog = Path(folder) / "epilog.sh"
         epilog.write_text("#!/bin/sh\nsleep 2\n")
         epilog.chmod(0o755)
-        overrides = {"Epilog": str(epilog), "KillWait": "4"}
+        overrides = {"Epilog": str(epilog), "KillWait": f"{KILL_WAIT}"}
         settings = SlurmSettings(nodes=(NodeGroup("n", 6, CORES, 1000),), overrides=overrides)
         with LocalSlurm(Path(folder) / "slurm", settings, ROOT) as running:
             yield running
@@ -64,7 +65,9 @@ def test_a_suspended_task_and_a_component_are_read_alone(slurm: LocalSlurm) -> N
     assert not bridge.rejected.counts
 
 
-def test_requeued_jobs_hold_nothing_until_their_next_start(slurm: LocalSlurm) -> None:
+def test_requeued_jobs_hold_nothing_from_leaving_their_nodes_until_their_next_start(
+    slurm: LocalSlurm,
+) -> None:
     bridge = bridge_to(slurm, 600.0, time.time())
     requeued, held, special, failed, cancelled, slow = jobs = [
         slurm.submit(*OPTIONS, script="sleep 300" if place < 5 else LEAVES_SLOWLY)
@@ -77,11 +80,12 @@ def test_requeued_jobs_hold_nothing_until_their_next_start(slurm: LocalSlurm) ->
     slurm.run("scontrol", "requeuehold", str(held))
     slurm.run("scontrol", "requeuehold", "state=specialexit", str(special))
     slurm.run("scontrol", "update", f"nodename={node}", "state=down", "reason=trial")
+    requeue = time.time()
     bridge.poll()
     assert states(slurm)[slow] == "COMPLETING"
     assert not bridge.state.running
-    assert not bridge.state.present().standing(("games",)).allocation
     slurm.run("scancel", str(cancelled))
+    poll_until(bridge, lambda _: holding(bridge, {"games": CORES}), 3.0)
     slurm.run("scontrol", "update", f"jobid={slow}", "starttime=now")  # squeue: N/A as the start
     while "COMPLETING" in states(slurm).values():
         bridge.poll()
@@ -92,9 +96,10 @@ def test_requeued_jobs_hold_nothing_until_their_next_start(slurm: LocalSlurm) ->
     assert cycle.tree.standing(("games",)).allocation.to_doubles()["cpus"] == CORES
     first, second = ends_of(bridge, slow)
     assert second[1] is None
-    attempts = [*(ends_of(bridge, job) for job in jobs[:-1]), [first]]
+    attempts = [ends_of(bridge, job) for job in jobs[:-1]]
     ends = sorted((end or 0.0) for times in attempts for _, end in times if end)
-    truth = sorted(record.end for record in recorded(slurm.jobcomp))
-    assert [len(times) for times in attempts] == [1] * len(jobs)
+    truth = sorted(record.end for record in recorded(slurm.jobcomp))[: len(ends)]
+    assert first[1] == pytest.approx(requeue + KILL_WAIT, abs=3.0)
+    assert [len(times) for times in attempts] == [1] * len(ends)
     assert ends == pytest.approx(truth, abs=3.0)
     assert not bridge.state.findings.corrections
