@@ -29,7 +29,7 @@ from allocator.slurm.jobs import (
 from allocator.slurm.order import Order, QueueReader, is_ready, order_jobs
 from allocator.slurm.reasons import ReasonGroup, group_of
 from allocator.slurm.records import Record, read_accounting, read_jobcomp
-from allocator.slurm.rows import RejectedRecords, ShapeError
+from allocator.slurm.rows import RejectedRecords, ShapeError, reason_of
 from allocator.slurm.shares import ShareTree
 from allocator.slurm.state import ClusterState, Observation, PendingJob, StateSettings
 from allocator.slurm.task_shares import TaskShareMeasure
@@ -293,7 +293,7 @@ class Bridge:
             associations = read_associations(reading.result(), self.rejected)
         except (CommandError, ShapeError) as error:
             if isinstance(error, ShapeError):
-                self.rejected.add("sacctmgr", error)
+                self.rejected.add("sacctmgr", reason_of(error))
             if is_first:
                 raise
             self._accounts_read, self.accounts_failure = now, str(error)

@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple
 
 from allocator.formatting import counted
 from allocator.slurm.factors import USUAL_DIFFERENCE
-from allocator.slurm.rows import RejectedRecords, ShapeError
+from allocator.slurm.rows import RejectedRecords, ShapeError, reason_of
 from allocator.slurm.state import MOST_UNKNOWN_ACCOUNTS
 from allocator.slurm.users import UserKey, read_associations
 
@@ -88,7 +88,7 @@ def check_associations(text: str) -> list[SettingFinding]:
     try:
         read_associations(text, rejected)
     except ShapeError as error:
-        rejected.add("sacctmgr", error)
+        rejected.add("sacctmgr", reason_of(error))
     reasons = rejected.take_new()
     if not reasons:
         return []

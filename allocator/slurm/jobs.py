@@ -1,7 +1,7 @@
 """Jobs and nodes as Slurm's client commands describe them at one time."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC
 from functools import lru_cache
@@ -16,6 +16,7 @@ from allocator.slurm.rows import (
     ShapeError,
     excerpt,
     plain_name,
+    reason_of,
     split_rows,
 )
 from allocator.slurm_notation import (
@@ -166,8 +167,8 @@ class Job:
     def leaving(self) -> bool:
         """Whether the job has ended or was requeued, but its processes still use its nodes.
 
-        Slurm gives them `KillWait`, by default 30 s. Of a requeued job, Slurm meanwhile shows no
-        start, and the former time of submission.
+        Slurm gives them `KillWait`, by default 30 s. Meanwhile, Slurm shows a requeued job without
+        a start, and with the former time of submission.
         """
         return self.state in _LEAVING_NODES
 
@@ -308,7 +309,8 @@ class JobReader:
         earlier, jobs = self._jobs, dict[str, SeenJob]()
         seen = []
         arrays: dict[int, list[Job]] = {}
-        errors: dict[str, ShapeError] = {}
+        reasons: dict[str, list[str]] = {}
+        unreadable = set[tuple[str, str]]()
         readable = 0
         for row in split_rows(printed, 1 + len(TEXT_COLUMNS), "squeue"):
             used, _, rest = row.partition(SEPARATOR)
@@ -321,7 +323,10 @@ class JobReader:
                 elif shown.ran != ran:
                     shown = SeenJob(shown.job, ran)
             except ShapeError as error:
-                errors[row] = error
+                own, user, *_ = rest.split(COLUMN_END)
+                user = plain_name(user)
+                reasons.setdefault(user, []).append(reason_of(error))
+                unreadable.add((own.split(SEPARATOR)[0], user))
                 continue
             readable += 1
             jobs[key] = shown
@@ -334,43 +339,29 @@ class JobReader:
             together = ",".join(task.tasks for task in tasks)
             record = tasks[0] if len(tasks) == 1 else replace(tasks[0], tasks=together)
             seen.append(SeenJob(record, 0.0))
-        if errors:
-            last = self._last_seen(errors, seen, readable)
+        if reasons:
+            self._rejected.add_rows("squeue", reasons, {entry.job.user for entry in seen}, readable)
+            last = self._last_seen(unreadable)
             seen += last.values()
             jobs |= last
         self._jobs = jobs
         return seen
 
-    def _last_seen(
-        self, errors: Mapping[str, ShapeError], seen: Iterable[SeenJob], readable: int
-    ) -> dict[str, SeenJob]:
+    def _last_seen(self, unreadable: Collection[tuple[str, str]]) -> dict[str, SeenJob]:
         """Return the jobs of rejected rows as the latest reading with resources showed them.
 
         Args:
-            errors: Errors by rejected row.
-            seen: All other jobs.
-            readable: Number of all other rows.
+            unreadable: Job id and user of each rejected row.
 
         Returns:
             Jobs by a key unlike any row. The next reading finds the jobs by these keys.
-
-        Raises:
-            ShapeError: Most rows of most users have an unknown form.
         """
-        by_user: dict[str, list[ShapeError]] = {}
-        rejected = set()
-        for row, error in errors.items():
-            own, user, *_ = row.split(COLUMN_END)
-            by_user.setdefault(plain_name(user), []).append(error)
-            rejected.add((own.split(SEPARATOR)[1], plain_name(user)))
-        users = {entry.job.user for entry in seen}
-        self._rejected.add_rows("squeue", by_user, users, readable)
         return {
             f"last {entry.job.number}": entry
             for entry in self._jobs.values()
             if entry.job.started is not None
             and entry.job.ended is None
-            and (str(entry.job.number), entry.job.user) in rejected
+            and (str(entry.job.number), entry.job.user) in unreadable
         }
 
 
@@ -638,7 +629,7 @@ def read_details(
             )
         elif rejected is not None:
             error = ShapeError(f"{where}: the field JobId or SuspendTime has several values")
-            rejected.add("scontrol", error)
+            rejected.add("scontrol", reason_of(error))
     return details
 
 

@@ -15,6 +15,7 @@ from allocator.slurm.rows import (
     ShapeError,
     excerpt,
     plain_name,
+    reason_of,
     split_rows,
 )
 from allocator.slurm.task_shares import Measure
@@ -99,7 +100,7 @@ def read_accounting(
     rows: list[_Row] = []
     users: set[str] = set()
     readable = 0
-    errors: dict[str, list[ShapeError]] = {}
+    reasons: dict[str, list[str]] = {}
     counter = RejectedRecords() if rejected is None else rejected
     for row in split_rows(printed, len(ACCOUNTING_COLUMNS), "sacct"):
         job, user, *_ = fields = row.split(COLUMN_END)
@@ -107,16 +108,16 @@ def read_accounting(
         try:
             rows += _accounting_row(fields, measure)
         except (ShapeError, NotationError) as error:
-            reason = ShapeError(f"sacct, job {job}: {error}: {excerpt(row)}")
+            reason = f"sacct, job {job}: {reason_of(error)}: {excerpt(row)}"
             if isinstance(error, _UnmeasuredError):
                 counter.add("sacct", reason)
             else:
-                errors.setdefault(user, []).append(reason)
+                reasons.setdefault(user, []).append(reason)
         else:
             users.add(user)
             readable += 1
-    if errors:
-        counter.add_rows("sacct", errors, users, readable)
+    if reasons:
+        counter.add_rows("sacct", reasons, users, readable)
     return _records(rows)
 
 
@@ -183,7 +184,7 @@ def read_jobcomp(
         ShapeError: No record can be read; the message names the first field.
     """
     rows: list[_Row] = []
-    errors = []
+    reasons = []
     counter = RejectedRecords() if rejected is None else rejected
     readable = 0
     oldest = _oldest_end(since)
@@ -196,12 +197,12 @@ def read_jobcomp(
             rows += _jobcomp_row(text, measure)
             readable += 1
         except _AmbiguousError as error:
-            counter.add("jobcomp", ShapeError(f"jobcomp: {error}: {excerpt(text)}"))
+            counter.add("jobcomp", f"jobcomp: {reason_of(error)}: {excerpt(text)}")
         except ValueError as error:
-            errors.append(ShapeError(f"jobcomp: {error}: {excerpt(text)}"))
-    if errors and not readable:
-        raise errors[0]
-    for reason in errors:
+            reasons.append(f"jobcomp: {reason_of(error)}: {excerpt(text)}")
+    if reasons and not readable:
+        raise ShapeError(reasons[0])
+    for reason in reasons:
         counter.add("jobcomp", reason)
     return _records(rows)
 

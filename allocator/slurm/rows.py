@@ -18,6 +18,7 @@ _LONGEST_NAME = 255
 _REMEMBERED = 10_000
 """Maximum number of remembered rejections. A remembered record is not counted again."""
 _LONGEST_EXCERPT = 300
+_LONGEST_REASON = 1000
 SOURCES = ("squeue", "scontrol", "sacct", "sacctmgr", "jobcomp")
 """Commands whose records may be rejected, and the file of `jobcomp/filetxt`."""
 
@@ -39,14 +40,13 @@ class RejectedRecords:
         self._remembered: dict[str, None] = {}
         self._new: list[str] = []
 
-    def add(self, source: str, error: Exception) -> None:
+    def add(self, source: str, reason: str) -> None:
         """Count a record at its first rejection.
 
         Args:
             source: The command or file.
-            error: The reason; the message names the record.
+            reason: The reason, which names the record.
         """
-        reason = str(error)
         if reason in self._remembered:
             return
         if len(self._remembered) >= _REMEMBERED:
@@ -58,7 +58,7 @@ class RejectedRecords:
     def add_rows(
         self,
         source: str,
-        errors: Mapping[str, Sequence[ShapeError]],
+        reasons: Mapping[str, Sequence[str]],
         users: Collection[str],
         readable: int,
     ) -> None:
@@ -66,7 +66,7 @@ class RejectedRecords:
 
         Args:
             source: The command.
-            errors: Errors by the user of the row.
+            reasons: Reasons, which name the row, by the user of the row.
             users: The users of all other rows.
             readable: Number of all other rows.
 
@@ -74,13 +74,12 @@ class RejectedRecords:
             UnreadableRowsError: More than half of the rows are unreadable, and more than half of
                 the users have unreadable rows.
         """
-        unreadable = sum(map(len, errors.values()))
-        if unreadable > readable and 2 * len(errors) > len(errors.keys() | set(users)):
-            first = next(error for group in errors.values() for error in group)
-            raise UnreadableRowsError(str(first)) from first
-        for group in errors.values():
-            for error in group:
-                self.add(source, error)
+        unreadable = sum(map(len, reasons.values()))
+        if unreadable > readable and 2 * len(reasons) > len(reasons.keys() | set(users)):
+            raise UnreadableRowsError(next(iter(reasons.values()))[0])
+        for group in reasons.values():
+            for reason in group:
+                self.add(source, reason)
 
     def take_new(self) -> list[str]:
         """Return the reasons for all rejections since the previous call."""
@@ -132,6 +131,14 @@ def _parts(printed: bytes) -> Iterator[str]:
 def decoded(printed: bytes) -> str:
     """Return the text of printed bytes; `surrogateescape` decodes invalid UTF-8."""
     return printed.decode(errors="surrogateescape")
+
+
+def reason_of(error: Exception) -> str:
+    """Return the message of an error, cut.
+
+    Readers keep reasons, not errors: an error keeps the row, and all variables of the reader.
+    """
+    return str(error)[:_LONGEST_REASON]
 
 
 def excerpt(text: str) -> str:

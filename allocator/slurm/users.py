@@ -12,6 +12,7 @@ from allocator.slurm.rows import (
     excerpt,
     percent_encoded,
     plain_name,
+    reason_of,
     shortened,
 )
 from allocator.slurm.timelines import UserPath
@@ -196,7 +197,7 @@ def read_associations(text: str, rejected: RejectedRecords | None = None) -> Ass
         raise errors[0]
     for error in errors:
         if rejected is not None:
-            rejected.add("sacctmgr", error)
+            rejected.add("sacctmgr", reason_of(error))
     return Associations(parents, shares)
 
 

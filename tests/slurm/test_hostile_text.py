@@ -2,7 +2,9 @@
 
 import itertools
 import time
-from collections.abc import Iterator
+import tracemalloc
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -18,7 +20,13 @@ from allocator.slurm.bridge import Bridge, BridgeSettings, Cycle
 from allocator.slurm.client import SlurmClient
 from allocator.slurm.jobs import OWN_COLUMNS, SEPARATOR, Job, JobReader, read_details
 from allocator.slurm.records import Record, read_accounting, read_jobcomp
-from allocator.slurm.rows import COLUMN_END, RejectedRecords, ShapeError, plain_name
+from allocator.slurm.rows import (
+    COLUMN_END,
+    RejectedRecords,
+    ShapeError,
+    UnreadableRowsError,
+    plain_name,
+)
 from allocator.slurm.shares import name_of
 from allocator.slurm.state import StateSettings
 from allocator.slurm.users import Associations, read_associations, user_path
@@ -290,6 +298,22 @@ def test_many_unreadable_rows_of_one_user_stop_no_reading_of_other_users() -> No
     ]
     assert len(JobReader(None, rejected).read(b"".join((*bad, *HONEST)))) == 2
     assert rejected.counts == {"squeue": 20}
+
+
+@pytest.mark.parametrize("honest", [(), HONEST], ids=["alone", "beside other jobs"])
+def test_unreadable_rows_with_long_lists_of_nodes_take_no_memory(honest: Iterable[bytes]) -> None:
+    fields = {"tres-alloc": "mem=4?", "reqnodes": f"n[{'1,' * 6000}9]"}
+    rows = [job_row(jobid=str(n), username="games", **fields) for n in range(10, 110)]
+    printed = b"".join((*rows, *honest))
+    reader = JobReader()
+    tracemalloc.start()
+    try:
+        for _ in range(3):
+            with suppress(UnreadableRowsError):
+                reader.read(printed)
+        assert tracemalloc.get_traced_memory()[1] < len(printed) / 2
+    finally:
+        tracemalloc.stop()
 
 
 LONG = "sleep 300"
