@@ -4,7 +4,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
 from threading import Thread
@@ -301,6 +301,17 @@ class Bridge:
         self.accounts_failure = ""
         return associations
 
+    def _without_moves_to_top(self, associations: Associations) -> Associations:
+        """Return a tree in which accounts that moved to the top stay below their former account."""
+        moved = associations.moved_to_top(self.state.associations)
+        for account, above in sorted(moved.items()):
+            self.rejected.add(
+                "sacctmgr",
+                f"the account {account} has moved from {above} to the top, as Slurm lets "
+                f"coordinators do. It stays below {above} until the service starts again",
+            )
+        return replace(associations, parents={**associations.parents, **moved})
+
     def _accounts_due(self, now: float) -> bool:
         """Return whether to read the accounts: regularly, and soon if jobs have new accounts."""
         since = now - self._accounts_read
@@ -324,7 +335,8 @@ class Bridge:
         observation = reading.observation
         self._history = reading.history
         if reading.associations is not None:
-            self.state.set_associations(reading.associations, self._accounts_asked - 1.0)
+            associations = self._without_moves_to_top(reading.associations)
+            self.state.set_associations(associations, self._accounts_asked - 1.0)
             self._accounts_read = observation.now
         if reading.records:
             self._catch_up(observation, reading.records)

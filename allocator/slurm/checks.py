@@ -89,15 +89,14 @@ def check_associations(text: str) -> list[SettingFinding]:
         read_associations(text, rejected)
     except ShapeError as error:
         rejected.add("sacctmgr", reason_of(error))
-    reasons = rejected.take_new()
+    number, reasons = rejected.take_new()
     if not reasons:
         return []
     return [
         SettingFinding(
             "warning",
             "sacctmgr show associations",
-            f"{counted(len(reasons), 'error')}, so accounts or their shares are missing: "
-            f"{reasons[0]}.",
+            f"{counted(number, 'error')}, so accounts or their shares are missing: {reasons[0]}.",
             "Remove or rename such accounts. If no association can be read, report the message.",
         )
     ]

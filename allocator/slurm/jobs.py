@@ -67,8 +67,11 @@ TEXT_COLUMNS = (
     "feature",
 )
 """Columns of `squeue --Format` that may contain any character. They follow `OWN_COLUMNS`."""
-WIDTHS = {"reason": 100}
-"""Columns of which `squeue` prints so many characters. A reason can end with all unavailable nodes.
+WIDTHS = {"reason": 100, "reqnodes": 250, "feature": 250}
+"""Columns of which `squeue` prints so many characters.
+
+A reason can end with all unavailable nodes, and each job can ask for thousands of nodes. Jobs whose
+requests begin alike count as jobs that fit on the same nodes.
 """
 SEPARATOR = "|"
 """Separates the columns of `OWN_COLUMNS`."""
@@ -454,8 +457,13 @@ def _job(
         nodes="" if waits else fields["nodelist"],
         exclusive=exclusive,
         spare=spare,
-        placement=(_key(fields["reqnodes"]), _key(fields["feature"])) if exclusive else (),
+        placement=_placement(fields) if exclusive else (),
     )
+
+
+def _placement(fields: Mapping[str, str]) -> tuple[str, str]:
+    """Return the nodes and the features that a job asks for, without blanks of the columns."""
+    return _key(fields["reqnodes"].rstrip(" ")), _key(fields["feature"].rstrip(" "))
 
 
 def _expected(fields: Mapping[str, str], sizes: Mapping[str, NodeSize], *, whole: bool) -> str:

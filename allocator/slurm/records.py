@@ -184,7 +184,7 @@ def read_jobcomp(
         ShapeError: No record can be read; the message names the first field.
     """
     rows: list[_Row] = []
-    reasons = []
+    first = ""
     counter = RejectedRecords() if rejected is None else rejected
     readable = 0
     oldest = _oldest_end(since)
@@ -199,11 +199,11 @@ def read_jobcomp(
         except _AmbiguousError as error:
             counter.add("jobcomp", f"jobcomp: {reason_of(error)}: {excerpt(text)}")
         except ValueError as error:
-            reasons.append(f"jobcomp: {reason_of(error)}: {excerpt(text)}")
-    if reasons and not readable:
-        raise ShapeError(reasons[0])
-    for reason in reasons:
-        counter.add("jobcomp", reason)
+            reason = f"jobcomp: {reason_of(error)}: {excerpt(text)}"
+            first = first or reason
+            counter.add("jobcomp", reason)
+    if first and not readable:
+        raise ShapeError(first)
     return _records(rows)
 
 

@@ -17,6 +17,8 @@ _LONGEST_NAME = 255
 """Maximum length of a name. Longer names are cut, and end with a hash."""
 _REMEMBERED = 10_000
 """Maximum number of remembered rejections. A remembered record is not counted again."""
+_MOST_REASONS = 100
+"""Maximum number of reasons that are kept until they are taken."""
 _LONGEST_EXCERPT = 300
 _LONGEST_REASON = 1000
 SOURCES = ("squeue", "scontrol", "sacct", "sacctmgr", "jobcomp")
@@ -37,8 +39,12 @@ class RejectedRecords:
     def __init__(self) -> None:
         self.counts = Counter[str]()
         """Number of rejected records by source."""
-        self._remembered: dict[str, None] = {}
-        self._new: list[str] = []
+        self._remembered: dict[bytes, None] = {}
+        """Hashes of reasons."""
+        self._number = 0
+        """Number of rejections since `take_new`."""
+        self._reasons: list[str] = []
+        """The first of their reasons."""
 
     def add(self, source: str, reason: str) -> None:
         """Count a record at its first rejection.
@@ -47,13 +53,16 @@ class RejectedRecords:
             source: The command or file.
             reason: The reason, which names the record.
         """
-        if reason in self._remembered:
+        key = blake2b(reason.encode(errors="surrogateescape"), digest_size=16).digest()
+        if key in self._remembered:
             return
         if len(self._remembered) >= _REMEMBERED:
             del self._remembered[next(iter(self._remembered))]
-        self._remembered[reason] = None
+        self._remembered[key] = None
         self.counts[source] += 1
-        self._new.append(reason)
+        self._number += 1
+        if len(self._reasons) < _MOST_REASONS:
+            self._reasons.append(reason)
 
     def add_rows(
         self,
@@ -81,10 +90,11 @@ class RejectedRecords:
             for reason in group:
                 self.add(source, reason)
 
-    def take_new(self) -> list[str]:
-        """Return the reasons for all rejections since the previous call."""
-        new, self._new = self._new, []
-        return new
+    def take_new(self) -> tuple[int, list[str]]:
+        """Return the number of rejections since the previous call, and the first reasons."""
+        number, self._number = self._number, 0
+        reasons, self._reasons = self._reasons, []
+        return number, reasons
 
 
 def split_rows(printed: bytes, columns: int, source: str) -> Iterator[str]:

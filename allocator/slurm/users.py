@@ -102,6 +102,24 @@ class Associations:
         """The names of all accounts that slurmdbd knows."""
         return frozenset(account for account, _ in self.shares) | self.parents.keys()
 
+    def moved_to_top(self, former: "Associations") -> dict[str, str]:
+        """Return accounts that have moved to the top, each with the account that it was below.
+
+        Slurm 22.05 lets a coordinator move a sub-account to the top with any shares. The account
+        would then take part of the entitlements of all other accounts.
+
+        Args:
+            former: The tree before. Of removed accounts in it, the next account above counts.
+        """
+        moved = {}
+        for account in former.parents.keys() & self.accounts - self.parents.keys():
+            above: str | None = former.parents[account]
+            while above is not None and above not in self.accounts:
+                above = former.parents.get(above)
+            if above is not None:
+                moved[account] = above
+        return moved
+
     def weights(self, key: UserKey) -> dict[UserPath, float]:
         """Return the weight of each node that has shares.
 

@@ -261,8 +261,8 @@ def test_rows_of_one_user_are_set_aside_and_rows_of_most_users_are_another_shape
         jobs = reader.read(bad + worse + b"".join(HONEST))
         assert sorted(seen.job.number for seen in jobs) == [6, 8, 9]  # 6 as it was seen before
     assert rejected.counts == {"squeue": 2}
-    assert "job 6: starttime is 'soon'" in rejected.take_new()[0]
-    assert not rejected.take_new()
+    assert "job 6: starttime is 'soon'" in rejected.take_new()[1][0]
+    assert rejected.take_new() == (0, [])
     with pytest.raises(ShapeError, match="job 6: starttime is 'soon'"):
         reader.read(bad + job_row(username="man", starttime="soon") + HONEST[1])
 

@@ -139,6 +139,31 @@ def test_a_list_of_accounts_in_another_form_leaves_the_former_tree_and_is_counte
     assert bridge.rejected.counts["sacctmgr"] == 2
 
 
+def test_an_account_that_moves_to_the_top_stays_below_its_former_account() -> None:
+    """Slurm 22.05 lets coordinators move their sub-accounts to the top, with any shares."""
+    client = PrintedSlurm()
+    client.accounts = [("lab", "", "phys", "1"), ("own", "", "lab", "1000")]
+    bridge = bridge_to(client)
+
+    def listed(second: int, *accounts: tuple[str, str, str, str]) -> dict[str, str]:
+        client.accounts = list(accounts)
+        for later in range(2):
+            bridge.poll(NOW + second + later)
+            await_accounts(bridge)
+        bridge.poll(NOW + second + 2)
+        return dict(bridge.state.associations.parents)
+
+    bridge.poll(NOW)
+    assert bridge.state.associations.parents == {"lab": "phys", "own": "lab"}
+    moved = ("own", "", "root", "1000")
+    assert listed(1, ("lab", "", "phys", "1"), moved) == {"lab": "phys", "own": "lab"}
+    _, [reason] = bridge.rejected.take_new()
+    assert reason.startswith("the account own has moved from lab to the top")
+    assert listed(5, moved) == {"own": "phys"}
+    assert listed(9, ("lab", "", "root", "1"), moved) == {"own": "phys"}
+    assert bridge.rejected.counts["sacctmgr"] == 2
+
+
 @pytest.mark.parametrize("line", [RUNNING, PENDING])
 def test_a_job_of_a_new_account_waits_for_the_next_list_of_accounts(line: str) -> None:
     client = PrintedSlurm()

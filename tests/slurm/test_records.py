@@ -1,6 +1,7 @@
 """Attempts from sacct and jobcomp, with the peculiarities of both."""
 
 import time
+import tracemalloc
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -75,7 +76,7 @@ def test_an_attempt_that_ran_without_resources_is_counted_as_rejected() -> None:
     )
     assert read_accounting(printed(rows), rejected=rejected) == []
     assert rejected.counts == {"sacct": 1}
-    [reason] = rejected.take_new()
+    _, [reason] = rejected.take_new()
     assert "job 9: AllocTRES is empty, although the attempt ran" in reason
 
 
@@ -189,3 +190,21 @@ def test_records_before_the_settled_time_are_not_read_again(tmp_path: Path) -> N
     path.write_text(f"{JOBCOMP}\n")
     file.note_size(path, 500.0, 440.0)
     assert len(shown(440.0)) == 1, "the file has begun again"
+
+
+def test_many_unreadable_records_keep_few_reasons() -> None:
+    rejected = RejectedRecords()
+    name = "Name=x EndTime=then"
+    forged = [
+        JOBCOMP.replace("Name=a b", name).replace("JobId=5", f"JobId={n}") for n in range(20_000)
+    ]
+    tracemalloc.start()
+    try:
+        read_jobcomp([*forged, JOBCOMP], rejected=rejected)
+        kept = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert rejected.counts == {"jobcomp": 20_000}
+    number, reasons = rejected.take_new()
+    assert (number, len(reasons)) == (20_000, 100)
+    assert kept < 4e6

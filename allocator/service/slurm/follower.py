@@ -172,11 +172,10 @@ class SlurmFollower:
 
     def _note_rejected(self) -> None:
         """Log the unreadable records of the latest reading, up to a maximum."""
-        reasons = self.bridge.rejected.take_new()
+        number, reasons = self.bridge.rejected.take_new()
         for reason in reasons[:_MOST_LOGGED]:
             _log.warning("a record of Slurm cannot be read; it is set aside", reason=reason)
-        if len(reasons) > _MOST_LOGGED:
-            more = len(reasons) - _MOST_LOGGED
+        if (more := number - _MOST_LOGGED) > 0:
             _log.warning("more records of Slurm cannot be read; they are set aside", number=more)
 
     def _apply(self, change: Callable[[], ShareTree]) -> ShareTree:
