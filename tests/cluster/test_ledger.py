@@ -309,6 +309,21 @@ def test_a_left_role_is_forgotten_once_nothing_is_allocated_in_it() -> None:
     assert set(master.engine.users()) == {"a"}
 
 
+def test_ports_of_a_forgotten_client_become_available_again() -> None:
+    """The framework keeps one port, leaves the role, and its task ends."""
+    master = MasterSide("drf")
+    master.add_framework("f", "a")
+    (offer,) = master.add_agent("s", "cpus:4;mem:64;ports:[1-9]")
+    master.recover(offer, "cpus:4;mem:64;ports:[2-9]", refuse_seconds=60.0)
+    left = contract.UpdateFramework(framework_id="f", info=framework_info("f", "b"))
+    left.suppressed_roles.append("b")
+    master.send(left)
+    master.recover(offer, "ports:[1-1]")
+    (whole,) = master.send(contract.ReviveOffers(framework_id="f"))
+    assert whole.resources == "cpus:4;mem:64;ports:[1-9]"
+    assert master.engine.statistics.faults == 0
+
+
 def test_operations_that_consume_and_add_resources_give_the_resulting_allocation() -> None:
     master = MasterSide()
     master.add_framework("f1", "a", active=False)

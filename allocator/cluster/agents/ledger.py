@@ -402,7 +402,8 @@ class Ledger:
             return NOTHING if complete else resources - allocated
         available = agent.available_after_release(resources)
         self._record_allocation(agent, client, allocated, allocated - resources)
-        if framework in self.frameworks:
+        # A client that held no scalar quantities, in a role that it has left, was forgotten.
+        if framework in self.frameworks and (resources.scalars or client in self.clients):
             self.clients.release(client, resources.scalars)
             self._forget_if_unused(client)
         if available is not None:
