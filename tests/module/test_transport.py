@@ -252,6 +252,23 @@ def test_events_pushed_during_a_write_are_sent_in_one_message(
         assert statistics["overflows"] == 0
 
 
+def test_turns_share_a_message_while_the_service_has_four_turns_to_answer(
+    programs: Programs, running: Service
+) -> None:
+    """So a flood of calls costs few allocations, and no long queue of messages delays a call."""
+    with master(programs, running.address) as driven:
+        driven.start().wait_until_synchronised()
+        running.stand_still()
+        before = driven.statistics()["messages_sent"]
+        for _ in range(100):
+            last = driven.push(TICK)
+        wait_for(lambda: driven.statistics()["messages_sent"] == before + 4)
+        assert driven.statistics()["queued_events"] > 0
+        running.go_on()
+        driven.wait_until_applied(last)
+        assert driven.statistics()["messages_sent"] == before + 5
+
+
 def test_a_service_that_is_silent_is_given_up(programs: Programs, running: Service) -> None:
     patience = {"keepalive_time": 5_000, "keepalive_timeout": 200}
     with master(programs, running.address, **patience) as driven:

@@ -98,19 +98,19 @@ std::optional<std::string> Outbox::ask() noexcept {
   return std::exchange(reason_, {});
 }
 
-std::optional<Message> Outbox::take() {
+std::optional<Message> Outbox::take(bool events) {
   const std::lock_guard lock(mutex_);
   if (!snapshot_.empty()) {
-    Message message{{}, latest_snapshot_, true};
+    Message message{{}, latest_snapshot_, true, true};
     message.pieces.reserve(1);
     bytes_ -= snapshot_.size();
     message.pieces.push_back(std::exchange(snapshot_, {}));
     return message;
   }
-  if (flushed_.empty()) {
+  if (flushed_.empty() || !events) {
     return std::nullopt;
   }
-  Message message{{}, flushed_sequence_, false};
+  Message message{{}, flushed_sequence_, false, !continues_};
   message.pieces.reserve(1 + flushed_.size());
   message.pieces.push_back(events_header(flushed_bytes_, continues_));
   for (std::string& piece : flushed_) {

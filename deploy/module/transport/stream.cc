@@ -12,6 +12,8 @@ namespace longshare::transport {
 namespace {
 
 constexpr const char* kMethod = "/longshare.v1.Allocator/Session";
+// Number of whole turns that the service may have to answer. A call of a framework waits for at most so many allocations.
+constexpr std::size_t kMostUnansweredTurns = 4;
 
 grpc::Slice slice_of(std::string&& bytes) {
   auto* kept = new std::string(std::move(bytes));
@@ -176,6 +178,7 @@ void Stream::on_decisions(const Answer& answer) {
   while (!unanswered_.empty() && unanswered_.front().last_sequence <= answer.applied_sequence) {
     const auto took = std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - unanswered_.front().at);
     in_.counters.round_trip_ns = static_cast<std::uint64_t>(took.count());
+    unanswered_turns_ -= unanswered_.front().ends_turn;
     unanswered_.pop_front();
   }
   in_.counters.unanswered = unanswered_.size();
@@ -188,6 +191,7 @@ void Stream::on_decisions(const Answer& answer) {
     served_ = true;
     in_.owner.decisions(answer.applied_sequence, answer.message);
   }
+  pump();
 }
 
 void Stream::read() {
@@ -198,7 +202,7 @@ void Stream::read() {
 // Requests a snapshot only if no write is in progress, so that the snapshot is sent at once and at most one exists.
 void Stream::pump() {
   while (welcomed_ && !writing_ && reason_.empty()) {
-    if (std::optional<Message> message = in_.outbox.take()) {
+    if (std::optional<Message> message = in_.outbox.take(unanswered_turns_ < kMostUnansweredTurns)) {
       send(std::move(*message));
     } else if (const std::optional<std::string> reason = in_.outbox.ask()) {
       in_.owner.snapshot_wanted(*reason);
@@ -213,7 +217,8 @@ void Stream::send(Message message) {
     ++in_.counters.resyncs;
   }
   ++in_.counters.messages_sent;
-  unanswered_.push_back({message.last_sequence, Clock::now()});
+  unanswered_.push_back({message.last_sequence, Clock::now(), message.ends_turn});
+  unanswered_turns_ += message.ends_turn;
   in_.counters.unanswered = unanswered_.size();
   write(buffer_of(std::move(message.pieces)));
 }

@@ -27,7 +27,9 @@
 namespace longshare::transport {
 
 // One thread creates and runs the stream, and handles all events of gRPC. At most one write is in progress. Events that are
-// pushed during a write go into the next message. If the service reads slowly, the outbox fills.
+// pushed during a write, or while the service has a few whole turns to answer, go into the next message. So calls that come
+// faster than the service allocates share an allocation, and no queue of messages delays the calls of others. If the service
+// reads slowly, the outbox fills.
 class Stream {
  public:
   // Objects that outlive the stream.
@@ -62,6 +64,7 @@ class Stream {
   struct Sent {
     std::uint64_t last_sequence;
     Clock::time_point at;
+    bool ends_turn;
   };
 
   static void* tag(Event event);
@@ -98,6 +101,7 @@ class Stream {
   bool served_ = false;
   std::uint64_t snapshots_ = 0;
   std::deque<Sent> unanswered_;
+  std::size_t unanswered_turns_ = 0;  // number of the messages in `unanswered_` that end a turn
 };
 
 }  // namespace longshare::transport
