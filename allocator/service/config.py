@@ -856,6 +856,7 @@ class Config(SharedConfig):
             forgetting_unnames_parents=True,
             ties_after_half_lives=True,
             left_out_agents_wait=True,
+            skips_void_calls=True,
             kinds_as_in_mesos=True,
             limits=self.limits.limits(),
             users=tuple(

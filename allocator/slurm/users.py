@@ -103,13 +103,13 @@ class Associations:
         return frozenset(account for account, _ in self.shares) | self.parents.keys()
 
     def moved_to_top(self, former: "Associations") -> dict[str, str]:
-        """Return accounts that have moved to the top, each with the account that it was below.
+        """Return accounts that have moved to the top, each with its former parent.
 
         Slurm 22.05 lets a coordinator move a sub-account to the top with any shares. The account
         would then take part of the entitlements of all other accounts.
 
         Args:
-            former: The tree before. Of removed accounts in it, the next account above counts.
+            former: The tree before. If a former parent is removed, the next account above counts.
         """
         moved = {}
         for account in former.parents.keys() & self.accounts - self.parents.keys():

@@ -12,6 +12,7 @@ from allocator.contract import mesos_pb2 as mesos
 from tests.cluster.master_side import SECOND, MasterSide, Offered, agent_call, framework_info
 from tests.cluster.test_client_index import events
 from tests.cluster.test_placements import info
+from tests.cluster.test_task_offers import with_settings
 from tests.counted import counted
 
 
@@ -286,3 +287,41 @@ def test_a_revival_of_a_client_that_fits_nowhere_visits_no_agent(suppressed: int
     (few, first), (many, second) = cost(50), cost(100)
     assert (first, second) == (0, 0)
     assert many <= few + (50 * 20 if suppressed else 0)
+
+
+def test_void_calls_of_a_message_change_nothing_if_they_are_skipped() -> None:
+    """A call is void if a later call of its framework about all roles overrules the call."""
+    for seed in range(60):
+        lot = Random(seed)
+        masters = [with_settings(MasterSide(), skips_void_calls=skips) for skips in (False, True)]
+        calls: list[object] = []
+        for _ in range(lot.randrange(1, 12)):
+            make = lot.choice([contract.SuppressOffers, contract.ReviveOffers])
+            roles = lot.choice([[], [], [], ["a"], ["b"]])
+            calls.append(make(framework_id=lot.choice("fg"), roles=roles))
+            if lot.random() < 0.2:
+                calls.append(agent_call(f"s{len(calls)}", "cpus:1;mem:64"))
+        results = []
+        for master in masters:
+            master.add_framework("f", "a", "b")
+            master.add_framework("g", "a")
+            for offer in master.add_agent("s0", "cpus:2;mem:64"):
+                master.recover(offer, refuse_seconds=60.0)
+            master.send(*calls)
+            offers = sorted((offer.agent, offer.resources) for offer in master.tick())
+            frameworks = master.engine._cluster.ledger.frameworks.values()
+            suppressed = {framework.id: set(framework.suppressed) for framework in frameworks}
+            results.append((offers, suppressed, master.engine.filters))
+        assert results[0] == results[1], seed
+
+
+def test_a_message_with_many_suppress_and_revive_calls_costs_as_much_as_one_pair() -> None:
+    def cost(pairs: int) -> int:
+        master = with_settings(MasterSide(), skips_void_calls=True)
+        master.add_framework("f", *(f"r{n}" for n in range(50)))
+        suppress = contract.SuppressOffers(framework_id="f")
+        pair = (suppress, contract.ReviveOffers(framework_id="f"))
+        return counted(lambda: master.send(*pair * pairs))
+
+    cost(1)  # fills the caches
+    assert cost(100) <= cost(1) + 100 * 2 * 20

@@ -114,6 +114,7 @@ def test_every_setting_reaches_the_engine(tmp_path: Path) -> None:
         "seed",
         "shared_volumes_once",
         "skips_refusing_clients",
+        "skips_void_calls",
         "ties_after_half_lives",
     }, "a setting is not in the file above; these are no settings of the operator"
     assert (default.roles_leave_room, default.roles_reserved_for) == (True, 600.0)

@@ -3,7 +3,7 @@
 Each function checks one call, and returns a function without arguments that carries the call out.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
 from itertools import chain
 
@@ -16,6 +16,8 @@ from allocator.cluster.input.text import count_role_nodes
 from allocator.cluster.state import Cluster
 from allocator.contract import allocator_pb2 as contract
 from allocator.cooperative import Cooperative
+
+_ABOUT_OFFERS = {"suppress_offers", "revive_offers"}
 
 
 def add(cluster: Cluster, call: contract.AddFramework) -> Callable[[], Cooperative[None]]:
@@ -197,6 +199,31 @@ def suppress(cluster: Cluster, call: contract.SuppressOffers) -> Callable[[], Co
         yield from cluster.ledger.update_wanting_in_steps(framework, roles)
 
     return change
+
+
+def superseded(events: Iterable[contract.Event]) -> Collection[int]:
+    """Return the places of SUPPRESS and REVIVE calls that later calls in a message make void.
+
+    A call about all roles of a framework is void if a REVIVE about all its roles follows, or if
+    both calls are SUPPRESS. No event but calls of other frameworks may lie between the two.
+    """
+    void = list[int]()
+    waiting: dict[str, list[tuple[int, bool]]] = {}
+    """Place of each call that is not void yet, and whether it is a REVIVE, by framework."""
+    for place, event in enumerate(events):
+        name = event.WhichOneof("call") or ""
+        framework: str = getattr(getattr(event, name, None), "framework_id", "")
+        if name not in _ABOUT_OFFERS or getattr(event, name).roles:
+            waiting.pop(framework, None)
+            if not framework:
+                waiting.clear()
+            continue
+        revives = name == "revive_offers"
+        former = waiting.get(framework, [])
+        void += [place for place, revived in former if revives or not revived]
+        kept = [(place, revived) for place, revived in former if revived and not revives]
+        waiting[framework] = [*kept, (place, revives)]
+    return frozenset(void)
 
 
 def request(cluster: Cluster, call: contract.RequestResources) -> Callable[[], Cooperative[None]]:

@@ -13,6 +13,7 @@ from allocator.cluster.agents.placements import Placements
 from allocator.cluster.allocation.answer import Answer
 from allocator.cluster.backfill.holds import BackfillHolds
 from allocator.cluster.calls import PREPARE
+from allocator.cluster.calls.frameworks import superseded
 from allocator.cluster.engine.allocation_cycle import AllocationCycle
 from allocator.cluster.engine.memory_handover import MemoryHandover
 from allocator.cluster.engine.options import answered_after_ns, recovery, rules
@@ -238,7 +239,13 @@ class Engine(View):
         """
         self.statistics.messages += 1
         self._divergence = None
+        may_skip = self._settings.skips_void_calls and len(events.events) > 1
+        void = superseded(events.events) if may_skip else ()
         for number, event in enumerate(events.events):
+            if number in void and event.sequence == self._sequence + 1:
+                self._sequence = self._seen = event.sequence
+                self.statistics.events += 1
+                continue
             if number:
                 yield None
             try:

@@ -27,9 +27,8 @@
 namespace longshare::transport {
 
 // One thread creates and runs the stream, and handles all events of gRPC. At most one write is in progress. Events that are
-// pushed during a write, or while the service has a few whole turns to answer, go into the next message. So calls that come
-// faster than the service allocates share an allocation, and no queue of messages delays the calls of others. If the service
-// reads slowly, the outbox fills.
+// pushed during a write, or while the service has a few whole turns to answer, go into the next message. A flood of calls
+// therefore costs few allocations, and delays the calls of other frameworks little. If the service reads slowly, the outbox fills.
 class Stream {
  public:
   // Objects that outlive the stream.

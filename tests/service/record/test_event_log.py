@@ -145,6 +145,7 @@ def test_every_setting_is_decoded_as_encoded() -> None:
         forgetting_unnames_parents=True,
         ties_after_half_lives=True,
         left_out_agents_wait=True,
+        skips_void_calls=True,
         kinds_as_in_mesos=True,
         limits=Limits(filters=3),
         forget_after=60.0,
