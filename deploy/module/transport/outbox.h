@@ -17,7 +17,7 @@ struct Message {
   std::vector<std::string> pieces;
   std::uint64_t last_sequence;  // number of the snapshot or last event in the message
   bool is_snapshot;
-  bool ends_turn;  // false: the last slices of a turn follow in another message, and the service answers only that message
+  bool ends_turn;  // false: slices of the turn follow in later messages, and the service answers the last message
 };
 
 // Thread-safe. A turn is the sequence of events between two calls of `flush`. A message contains whole turns, and perhaps the
@@ -55,7 +55,7 @@ class Outbox {
   // Return why a snapshot is requested, once for each request; else nullopt.
   std::optional<std::string> ask() noexcept;
 
-  // Remove and return the next message to send, or nullopt if there is none. `events`: whether the message may contain events.
+  // Remove and return the next message to send, or nullopt. `events`: whether the message may contain events.
   std::optional<Message> take(bool events = true);
 
   // Return the number of the latest snapshot. Decisions made before that snapshot are void.

@@ -12,7 +12,7 @@ namespace longshare::transport {
 namespace {
 
 constexpr const char* kMethod = "/longshare.v1.Allocator/Session";
-// Number of whole turns that the service may have to answer. A call of a framework waits for at most so many allocations.
+// Maximum number of unanswered turns. A call of a framework waits for this number of allocations at most.
 constexpr std::size_t kMostUnansweredTurns = 4;
 
 grpc::Slice slice_of(std::string&& bytes) {

@@ -27,8 +27,8 @@
 namespace longshare::transport {
 
 // One thread creates and runs the stream, and handles all events of gRPC. At most one write is in progress. Events that are
-// pushed during a write, or while the service has a few whole turns to answer, go into the next message. A flood of calls
-// therefore costs few allocations, and delays the calls of other frameworks little. If the service reads slowly, the outbox fills.
+// pushed during a write, or while a few turns are unanswered, go into the next message. A flood of calls therefore costs few
+// allocations. If the service reads slowly, the outbox fills.
 class Stream {
  public:
   // Objects that outlive the stream.
@@ -100,7 +100,7 @@ class Stream {
   bool served_ = false;
   std::uint64_t snapshots_ = 0;
   std::deque<Sent> unanswered_;
-  std::size_t unanswered_turns_ = 0;  // number of the messages in `unanswered_` that end a turn
+  std::size_t unanswered_turns_ = 0;  // messages in `unanswered_` with the end of a turn
 };
 
 }  // namespace longshare::transport
