@@ -223,6 +223,20 @@ class Account:
             for name, value in self.measured.items()
         }
 
+    def owe_for_shares(self, free: float, entitlements: Mapping[str, float]) -> None:
+        """Let commitments by resource grow, although the policy measures other values.
+
+        Call this method after `owe`. The priority does not depend on these commitments.
+
+        Args:
+            free: The share of each resource that is not over-use.
+            entitlements: Entitlements by resource, which replace `free`.
+        """
+        for name, share in self.shares.items():
+            self.overuse[name] = max(share - entitlements.get(name, free), 0.0)
+            if name not in self.commitments:
+                self.commitments[name] = self.inherited
+
     def set_debts(
         self, user: object, commitment: float | Mapping[str, float], others: float = 0.0
     ) -> None:

@@ -146,6 +146,9 @@ class Pool(Generic[User]):
             errors decide. Replays of event logs of former versions need this.
         counts_for: A user's fraction of n is at most this multiple of its use, as sampled by
             `look`. Infinite: each user counts with its whole weight, as in the papers.
+        keeps_share_commitments: If true, users with commitments in task shares keep commitments by
+            resource, too. If a user's demand changes, the commitment in task shares begins again
+            with these. Replays of event logs of former versions need false.
         clock: A clock that other pools share; `now` has no effect then. The owner of the clock
             advances it, and calls `rebase` where `must_rebase` is true. None: the pool has a clock
             of its own, which `advance` moves.
@@ -163,6 +166,7 @@ class Pool(Generic[User]):
         exact_ties: bool = False,
         steps_from_zero: bool = False,
         counts_for: float = math.inf,
+        keeps_share_commitments: bool = False,
         clock: PoolClock | None = None,
     ) -> None:
         self._clock = PoolClock(now) if clock is None else clock
@@ -187,6 +191,7 @@ class Pool(Generic[User]):
             excluded,
             Machines() if machines is None else machines,
             counts_for,
+            keeps_share_commitments=keeps_share_commitments,
         )
         self._last_queue_place = 0
         self._accounts: dict[User, Account] = {}
@@ -453,6 +458,11 @@ class Pool(Generic[User]):
         uses. Infinite: each user counts with its whole weight.
         """
         return self._parameters.counts_for
+
+    @property
+    def keeps_share_commitments(self) -> bool:
+        """Whether users with commitments in task shares keep commitments by resource, too."""
+        return self._parameters.keeps_share_commitments
 
     @property
     def counted(self) -> Mapping[str, float]:
@@ -739,9 +749,13 @@ class Pool(Generic[User]):
         rated = self.policy.counts_tasks and not self._unrated
         if rated:
             self._accrue(user, account)
-        account.demand = self._parameters.counted(demand)
+        former, account.demand = account.demand, self._parameters.counted(demand)
+        if account.demand != former:
+            self._parameters.renew_task_commitment(account, former)
         self._record(Pool.set_demand, user, account.demand)
         if rated:
+            if not self._all_trajectories_new:
+                self._new_trajectories.add(user)
             self._parameters.count_tasks(user, account)
             self._note_change(user, account)
 

@@ -15,6 +15,8 @@ from allocator.fairness.account import ANY, Account
 from allocator.fairness.counting import CountedUser, counted_weight
 from allocator.fairness.machines import Machines
 from allocator.fairness.policies.policy import KeyPolicy, Policy, accumulates
+from allocator.fairness.policies.stsf import Stsf
+from allocator.fairness.policies.tsf import TASKS
 from allocator.fairness.quantities import Quantities
 
 User = TypeVar("User", bound=Hashable)
@@ -32,15 +34,19 @@ class PoolParameters(Generic[User]):
         counts_for: For each resource, a user's fraction of n is at most this multiple of its use
             (`counting.py`). Infinite: every known user counts with its whole weight, as in the
             papers.
+        keeps_share_commitments: Whether users of policies with commitments in task shares keep
+            commitments by resource, too (`renew_task_commitment`).
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the last is an optional keyword
         self,
         policy: Policy,
         capacity: Quantities,
         excluded: Collection[str],
         machines: Machines[User],
         counts_for: float = math.inf,
+        *,
+        keeps_share_commitments: bool = False,
     ) -> None:
         self._policy = policy
         self.counts_for = counts_for
@@ -54,6 +60,13 @@ class PoolParameters(Generic[User]):
         self._entitlement_is_free = type(policy).free_of_charge is Policy.free_of_charge
         self._charges_by_resource = self.counts_by_use and self._entitlement_is_free
         self._accumulates = accumulates(policy)
+        self.keeps_share_commitments = keeps_share_commitments
+        self._keeps_both_commitments = (
+            keeps_share_commitments
+            and isinstance(policy, Stsf)
+            and type(policy).measure is Stsf.measure
+        )
+        self._charges_further = self._charges_by_resource or self._keeps_both_commitments
         self.remembers = not isinstance(policy, KeyPolicy)
         """Whether priorities may depend on earlier allocations."""
         self.tau = policy.tau
@@ -233,12 +246,39 @@ class PoolParameters(Generic[User]):
             if self.charging and not self._entitlement_is_free:
                 free = self._policy.free_of_charge(account)
             account.owe(measured, free, self._least)
-            if self._charges_by_resource and self.charging:
-                account.owe_by_resource()
+            if self._charges_further:
+                by_resource = self._charges_by_resource and self.charging
+                if by_resource:
+                    account.owe_by_resource()
+                if self._keeps_both_commitments and measured is not account.shares:
+                    account.owe_for_shares(free, account.entitlements if by_resource else {})
         else:
             account.measured = measured
         if self._accumulates:
             account.rate_of_use = self._policy.rate_of_use(account)
+
+    def renew_task_commitment(self, account: Account, former: Quantities | None) -> None:
+        """Replace an account's commitment in task shares after a change of its demand.
+
+        The commitment depends on the demand under which it grew, so it must not remain. The new one
+        begins with the dominant commitment by resource. If the demand was unknown, a restored
+        commitment remains, unless it is smaller.
+
+        Args:
+            account: The account, with its new demand and with commitments up to now.
+            former: The demand before the change; None: unknown.
+        """
+        if not self._keeps_both_commitments:
+            return
+        commitments = dict(account.commitments)
+        restored = commitments.pop(TASKS, account.inherited)
+        if account.demand is not None:
+            amounts = [
+                commitments.get(name, account.inherited) for name, _ in self._amounts_that_count()
+            ]
+            dominant = max(amounts, default=account.inherited)
+            commitments[TASKS] = max(restored, dominant) if former is None else dominant
+        account.commitments = commitments
 
     def _amounts_that_count(self) -> list[tuple[str, int]]:
         """Return the capacity as pairs of name and thousandths, without the excluded resources."""

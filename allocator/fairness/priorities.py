@@ -156,8 +156,8 @@ def commitment_envelope(account: Account, stretch: float, s: float, *, thesis: b
     weight, measured, commitments = account.weight, account.measured, account.commitments
     dominant = 0.0 if thesis or not measured else max(measured.values())
     lines: list[Segment] = []
-    for name, rate in account.overuse.items():
-        share = measured[name] if thesis else dominant
+    for name, part in measured.items():
+        rate, share = account.overuse[name], part if thesis else dominant
         lines.append(((share + rate) / weight, (commitments[name] - rate) * stretch))
     return envelope(lines or [(0.0, 0.0)], s, account.count)
 

@@ -355,6 +355,7 @@ class Shadow(Generic[User]):
             excluded=pool.excluded,
             machines=pool.machines,
             counts_for=pool.counts_for,
+            keeps_share_commitments=pool.keeps_share_commitments,
         )
         if former is not None:
             former.advance(pool.now)

@@ -11,6 +11,9 @@ from typing_extensions import override
 from allocator.fairness.account import Account
 from allocator.fairness.policies.policy import KeyPolicy
 
+TASKS = "tasks"
+"""The key of the task share in measured values and commitments."""
+
 
 class Tsf(KeyPolicy):
     """TSF (TSF paper, Definition 7 and §V-D): the priority is nᵢ / (hᵢ·wᵢ), with weight wᵢ.
@@ -36,8 +39,8 @@ class Tsf(KeyPolicy):
 def task_share(account: Account) -> dict[str, float]:
     """Return the values that TSF policies compare with the entitlement.
 
-    If the user's task share is known, it is the only value, with the key `tasks`. Otherwise the
+    If the user's task share is known, it is the only value, with the key `TASKS`. Otherwise the
     values are the user's shares by resource.
     """
     share = account.task_share
-    return account.shares if share is None else {"tasks": share}
+    return account.shares if share is None else {TASKS: share}
