@@ -29,8 +29,8 @@ class EngineSettings:
     `skips_refusing_clients`, `examines_for_clients`, `refusals_wait`, `departed_refuse_nothing`,
     `headroom_counts_volumes_once`, `leaves_only_in_trees`, `kinds_as_in_mesos`,
     `few_frameworks_keep_places`, `leaf_keeps_use`, `forgetting_unnames_parents`,
-    `ties_after_half_lives`, `left_out_agents_wait` and `skips_void_calls`. All other defaults hold
-    for the configuration, too.
+    `ties_after_half_lives`, `left_out_agents_wait`, `skips_void_calls` and `demands_must_agree`.
+    All other defaults hold for the configuration, too.
     """
 
     policy: Policy
@@ -146,6 +146,11 @@ class EngineSettings:
     """Whether users with equal decayed use are equal after any number of whole half-lives. If
     false, rounding errors decide between uses of half a step of 2^-40. Event logs without this
     setting mean false."""
+    demands_must_agree: bool = False
+    """Whether policies that count tasks do so only for users whose frameworks all have the same
+    demand. Other users are ranked by their dominant share, and commitments by resource grow in any
+    case. If false, the largest demand of a user's frameworks counts, so a framework that runs
+    nothing can raise the task share of its role. Event logs without this setting mean false."""
     kinds_as_in_mesos: bool = False
     """Whether the log was recorded with one kind for all resources that Mesos adds up, whatever the
     form of their labels. The engine ignores this setting, and always has one kind for them, because
@@ -179,4 +184,5 @@ class EngineSettings:
             leaves_only_in_trees=self.leaves_only_in_trees,
             leaf_keeps_use=self.leaf_keeps_use,
             forgetting_unnames_parents=self.forgetting_unnames_parents,
+            demands_must_agree=self.demands_must_agree,
         )

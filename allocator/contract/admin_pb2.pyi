@@ -420,7 +420,7 @@ class UserShare(_message.Message):
     """entitlement minus dominant share, if the user wants offers; at least 0"""
     task_share: _builtins.float
     """Allocated tasks divided by the tasks that the user could run alone, without constraints. Absent:
-    the policy does not count tasks, the demand is unknown, or no task fits.
+    the policy does not count tasks, demands are unknown or differ, or no task fits.
     """
     offered_share: _builtins.float
     """offered share of the dominant resource"""

@@ -857,6 +857,7 @@ class Config(SharedConfig):
             ties_after_half_lives=True,
             left_out_agents_wait=True,
             skips_void_calls=True,
+            demands_must_agree=True,
             kinds_as_in_mesos=True,
             limits=self.limits.limits(),
             users=tuple(

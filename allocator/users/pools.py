@@ -9,13 +9,12 @@ from typing import Generic
 from allocator.compilation import mypyc_attr
 from allocator.cooperative import Cooperative, run_to_completion
 from allocator.fairness.framework_sorter import FrameworkSorter
-from allocator.fairness.largest import Largest
 from allocator.fairness.machines import Machines
 from allocator.fairness.metering import Meter
 from allocator.fairness.pool import Pool, PoolClock
 from allocator.fairness.quantities import Quantities
 from allocator.users.settings import UserSettings
-from allocator.users.user import Client, User, UserTask, depth_of
+from allocator.users.user import Client, ClientDemands, User, UserTask, depth_of
 
 LOOK = 5.0
 """Seconds between two samples of the users' use, from which counted weights are computed."""
@@ -43,6 +42,7 @@ class UserPools(Generic[Client]):
     def __init__(self, settings: UserSettings, now: float, excluded: tuple[str, ...]) -> None:
         self._policy = settings.policy
         self._exact_ties, self._steps_from_zero = settings.exact_ties, settings.steps_from_zero
+        self._keeps_share_commitments = settings.demands_must_agree
         self._excluded = excluded
         self._capacity = Quantities()
         self._charging = True
@@ -372,6 +372,7 @@ class UserPools(Generic[Client]):
             exact_ties=self._exact_ties,
             steps_from_zero=self._steps_from_zero,
             counts_for=self._counts_for,
+            keeps_share_commitments=self._keeps_share_commitments,
         )
         pool.set_fading(self.tau)
         pool.set_charging(charging=self._charging)
@@ -388,16 +389,17 @@ class UserDemands(Generic[Client]):
 
     def __init__(self, settings: UserSettings, pools: UserPools[Client]) -> None:
         self._counts = settings.policy.counts_tasks
+        self._must_agree = settings.demands_must_agree
         self._machines = pools.machines
 
     def put(self, user: User[Client], client: Client, task: UserTask) -> bool:
         """Set the demand and eligible machines of a client's tasks.
 
         A user's tasks may run on every machine that is eligible for one of its clients or
-        sub-users. A user's demand of a resource is the largest among its clients and sub-users.
-        Costs
-        O(resources) for each level of the tree, and O(machines) where a constraint is new at that
-        level.
+        sub-users. With `demands_must_agree`, a user has a demand only if all its clients and those
+        of its sub-users have this demand. Otherwise, a user's demand of a resource is the largest
+        among these clients. Costs O(resources) for each level of the tree, and O(machines) where a
+        constraint is new at that level.
 
         Returns:
             True if the demand or the eligible machines have changed.
@@ -424,7 +426,11 @@ class UserDemands(Generic[Client]):
             assert user.sub_pool is not None
             for task in user.tasks.values():
                 self._machines.admit(user.leaf, task.may_use)
-            user.sub_pool.set_demand(user.leaf, _largest_demand(user.own_demand))
+            user.sub_pool.set_demand(user.leaf, self._demand_of(user.own_demand))
+
+    def _demand_of(self, demands: ClientDemands) -> Quantities | None:
+        """Return the demand that a user has because of its clients' demands."""
+        return demands.common if self._must_agree else demands.maximum
 
     def _replace(self, user: User[Client], before: UserTask | None, after: UserTask | None) -> None:
         """Update the demands of a user and its ancestors after a change of one client's task.
@@ -439,7 +445,7 @@ class UserDemands(Generic[Client]):
         if user.sub_pool is not None and user.leaf in user.sub_pool:
             self._update_member(user.sub_pool, user.leaf, user.own_demand, before, after)
         else:
-            _replace_demand(user.own_demand, before, after)
+            user.own_demand.replace(before, after)
         node = user
         while node.parent is not None:
             self._update_member(node.siblings, node.name, node.all, before, after)
@@ -449,7 +455,7 @@ class UserDemands(Generic[Client]):
         self,
         pool: Pool[str],
         name: str,
-        largest: Largest,
+        demands: ClientDemands,
         before: UserTask | None,
         after: UserTask | None,
     ) -> None:
@@ -458,28 +464,21 @@ class UserDemands(Generic[Client]):
         Args:
             pool: The pool that the member competes in.
             name: The member: a user or virtual leaf.
-            largest: All task demands of the member, of which the maximum of each resource is used.
+            demands: The task demands of all clients of the member.
             before: The task before the change; None: no task.
             after: The task after the change; None: no task.
         """
-        version = largest.version
-        _replace_demand(largest, before, after)
+        version, common = demands.largest.version, demands.common
+        demands.replace(before, after)
+        if self._must_agree:
+            demand_changed = demands.common != common
+        else:
+            demand_changed = demands.largest.version != version
         machines_changed = before is None or after is None or before.may_use != after.may_use
         pool.finish_rating()
         if machines_changed and before is not None:  # first, as two constraints cost O(machines)
             self._machines.withdraw(name, before.may_use)
         if machines_changed and after is not None:
             self._machines.admit(name, after.may_use)
-        if machines_changed or largest.version != version:
-            pool.set_demand(name, _largest_demand(largest))
-
-
-def _replace_demand(largest: Largest, before: UserTask | None, after: UserTask | None) -> None:
-    if after is not None and after.demand is not None:
-        largest.put(after.demand)
-    if before is not None and before.demand is not None:
-        largest.discard(before.demand)
-
-
-def _largest_demand(largest: Largest) -> Quantities | None:
-    return Quantities(dict(largest.of)) if largest.of else None
+        if machines_changed or demand_changed:
+            pool.set_demand(name, self._demand_of(demands))

@@ -76,6 +76,10 @@ class UserSettings:
     forgetting_unnames_parents: bool = False
     """Whether the weight of a user names no users above once an operator has forgotten the user. If
     false, these users stay named until the next tree."""
+    demands_must_agree: bool = False
+    """Whether a user's tasks are counted only if all its clients have the same demand. Commitments
+    by resource then grow in any case. If false, the largest demand of the clients counts, so one
+    client can raise the task share of its user."""
     scheduler: By = "master"
     """Source of the weights that the scheduler sends."""
     clients: str = "frameworks"

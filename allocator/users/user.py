@@ -1,5 +1,6 @@
 """One user: a node of the user tree, with its own clients and the demands of their tasks."""
 
+from collections import Counter
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
@@ -22,6 +23,44 @@ class UserTask:
     """Resources of one task; None if unknown."""
     may_use: MayUse | None = None
     """Predicate over machines' names: may the tasks run there? None: on all machines."""
+
+
+class ClientDemands:
+    """The task demands of a group of clients, and the one demand that stands for the group."""
+
+    def __init__(self) -> None:
+        self.largest = Largest()
+        """The largest demand of each resource."""
+        self._clients = Counter[Quantities | None]()
+        """demand → number of clients with this demand; None: the demand is unknown"""
+
+    @property
+    def common(self) -> Quantities | None:
+        """The demand of every client; None if demands differ, or if one is unknown."""
+        return next(iter(self._clients)) if len(self._clients) == 1 else None
+
+    @property
+    def maximum(self) -> Quantities | None:
+        """The largest demand of each resource; None if all demands are unknown."""
+        return Quantities(dict(self.largest.of)) if self.largest.of else None
+
+    def replace(self, before: UserTask | None, after: UserTask | None) -> None:
+        """Update the demands after a change of one client's task.
+
+        Args:
+            before: The task before the change; None: the client is new.
+            after: The task after the change; None: the client is gone.
+        """
+        if after is not None:
+            self._clients[after.demand] += 1
+            if after.demand is not None:
+                self.largest.put(after.demand)
+        if before is not None:
+            self._clients[before.demand] -= 1
+            if not self._clients[before.demand]:
+                del self._clients[before.demand]
+            if before.demand is not None:
+                self.largest.discard(before.demand)
 
 
 class User(Generic[Client]):
@@ -65,10 +104,10 @@ class User(Generic[Client]):
         """Sub-users by name."""
         self.tasks: dict[Client, UserTask] = {}
         """Own client → demand and eligible machines of its tasks."""
-        self.own_demand = Largest()
-        """The largest demand of each resource among the tasks of the user's own clients."""
-        self.all = Largest()
-        """The largest demand of each resource among the tasks of the user and its descendants."""
+        self.own_demand = ClientDemands()
+        """Task demands of the user's own clients."""
+        self.all = ClientDemands()
+        """Task demands of the clients of the user and its descendants."""
         self.total_clients = 0
         """Number of clients of the user and its descendants."""
         self.ancestry: tuple[str, ...] = () if parent is None else (name, *parent.ancestry)

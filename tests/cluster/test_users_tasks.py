@@ -31,7 +31,8 @@ PLACES: list[frozenset[str] | None] = [None, frozenset("123"), frozenset("3"), f
 class Plainly:
     """The tasks of each client, and the machines."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, must_agree: bool) -> None:
+        self.must_agree = must_agree
         self.tasks: dict[Client, tuple[Quantities | None, frozenset[str] | None]] = {}
         self.machines: dict[str, Quantities] = {}
         self.held: dict[Client, Quantities] = {}
@@ -44,6 +45,8 @@ class Plainly:
     def slowdown(self, name: str) -> dict[str, float] | None:
         """Return the fraction of running tasks to the tasks of the user alone; None if unknown."""
         tasks = [self.tasks[client] for client in self.of(name) if client in self.tasks]
+        if self.must_agree and any(demand != tasks[0][0] for demand, _ in tasks):
+            return None
         demands = [demand for demand, _ in tasks if demand is not None]
         names = {name for demand in demands for name in demand}
         greediest = {name: max(demand[name] for demand in demands) for name in names}
@@ -63,10 +66,13 @@ def task(demand: Quantities | None, places: frozenset[str] | None) -> UserTask:
 
 
 @pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("must_agree", [False, True])
 def test_a_user_is_measured_by_the_tasks_of_its_subtree_on_the_present_machines(
     seed: int,
+    must_agree: bool,  # noqa: FBT001 - a parameter of the test
 ) -> None:
-    chance, plainly, users = random.Random(seed), Plainly(), new_users(CDRF)
+    chance, plainly = random.Random(seed), Plainly(must_agree=must_agree)
+    users = new_users(replace(CDRF, demands_must_agree=must_agree))
     for _ in range(200):
         client = Client(chance.choice(ROLES), f"f{chance.randint(1, 2)}")
         machine = chance.choice("1234")

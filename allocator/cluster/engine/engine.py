@@ -17,7 +17,7 @@ from allocator.cluster.calls.frameworks import superseded
 from allocator.cluster.engine.allocation_cycle import AllocationCycle
 from allocator.cluster.engine.memory_handover import MemoryHandover
 from allocator.cluster.engine.options import answered_after_ns, recovery, rules
-from allocator.cluster.engine.resync import carry_over, note_skipped
+from allocator.cluster.engine.resync import carry_demands, carry_over, note_skipped
 from allocator.cluster.engine.snapshot import BadSnapshotPart, fill_cluster, subject
 from allocator.cluster.engine.view import View
 from allocator.cluster.frameworks.clients import Clients
@@ -188,12 +188,15 @@ class Engine(View):
         if memory is not None and memory.time > known.time:
             known = memory
         users = cluster.ledger.clients.users
+        same_master = snapshot.leading_since_ns == self._leading_since_ns
+        complete = same_master and snapshot.sequence == self._seen
+        if complete and self._settings.demands_must_agree:  # a new demand renews commitments
+            yield from self._carry_demands(cluster)
         yield from users.inherit_in_steps(known)
         if users.look_is_due:
             yield from update_usage(cluster)
         yield from users.update_entitlements_in_steps()
-        same_master = snapshot.leading_since_ns == self._leading_since_ns
-        if same_master and snapshot.sequence == self._seen:
+        if complete:
             yield from self._carry_over(cluster)
         self._handover.complete()
         if self._meter is not None:
@@ -391,6 +394,12 @@ class Engine(View):
             self.statistics.faults += 1
             yield from hand_over_metering(meter, self.role_meter, None, clients)
         self._metered, cluster.meter = clients, meter
+
+    def _carry_demands(self, cluster: Cluster) -> Cooperative[None]:
+        try:
+            yield from carry_demands(self._cluster, cluster)
+        except Exception:  # noqa: BLE001 - the previous cluster may be broken
+            self.statistics.faults += 1
 
     def _carry_over(self, cluster: Cluster) -> Cooperative[None]:
         try:

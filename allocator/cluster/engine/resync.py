@@ -75,6 +75,33 @@ def carry_over(before: Cluster, after: Cluster) -> Cooperative[None]:
         yield
 
 
+def carry_demands(before: Cluster, after: Cluster) -> Cooperative[None]:
+    """Copy the frameworks' requests and learned demands from the previous cluster to the new one.
+
+    Generator for cooperative steps.
+
+    Args:
+        before: The previous cluster.
+        after: The cluster built from the snapshot.
+    """
+    for framework in before.ledger.frameworks.values():
+        yield from _carry_demands_of(before, after, framework)
+        yield
+
+
+def _carry_demands_of(before: Cluster, after: Cluster, framework: Framework) -> Cooperative[None]:
+    """Copy a framework's request and learned demands, unless it is gone or subscribed otherwise."""
+    framework_after = after.ledger.frameworks.get(framework.id)
+    if framework_after is None:
+        return
+    for client in before.ledger.clients.of(framework.id):
+        if client.role in framework_after.roles:
+            after.demands.recall(client, before.demands.learned(client))
+    if framework_after.subscription == framework.subscription:
+        framework_after.demand = framework.demand
+        yield from after.ledger.refresh_in_steps(framework_after)
+
+
 def _carry_framework(before: Cluster, after: Cluster, framework: Framework) -> Cooperative[None]:
     """Copy a framework's request and learned demands, and drop filters that no longer apply.
 
@@ -95,10 +122,7 @@ def _carry_framework(before: Cluster, after: Cluster, framework: Framework) -> C
             continue
         if not framework_after.active:
             before.filters.drop(client)
-        after.demands.recall(client, before.demands.learned(client))
-    if framework_after is not None and framework_after.subscription == framework.subscription:
-        framework_after.demand = framework.demand
-        yield from after.ledger.refresh_in_steps(framework_after)
+    yield from _carry_demands_of(before, after, framework)
 
 
 def _note_refusal(cluster: Cluster, call: contract.RecoverResources, time_ns: int) -> None:

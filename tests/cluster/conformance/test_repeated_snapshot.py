@@ -416,7 +416,9 @@ def alone(mirror: Teller, client: Client) -> list[Offered]:
 def test_a_client_that_waits_for_its_turn_would_get_an_offer_alone(world: str) -> None:
     (policy, parameters), key, _ = WORLDS[world]
     master = BatchMaster()
-    master.settings = EngineSettings(policies.create(policy, parameters), key, allocation="batch")
+    master.settings = EngineSettings(
+        policies.create(policy, parameters), key, allocation="batch", demands_must_agree=True
+    )
     master.options.tells_running = True
     master.engine = Engine(master.settings)
     master.restore(contract.Snapshot(time_ns=master.now_ns))
@@ -457,6 +459,7 @@ def test_a_repeated_snapshot_changes_nothing_that_is_shown_and_causes_no_offers(
         users=(DeclaredUser("a", 2.0),),
         allocation="batch",
         learn_demands=learns,
+        demands_must_agree=True,
         forget_after=0.0,
     )
     master.options.tells_running = True
