@@ -41,7 +41,11 @@ MASTER_CALLS = 1
 
 A master needs one call. The service takes calls in order of arrival, so other peers' calls delay a
 new master. With one call per connection, each call costs its peer a handshake. gRPC resets further
-calls, except one before the peer has acknowledged the limit.
+calls.
+
+A call ends for its client once the status has arrived, but gRPC frees the call later. So as many
+ended calls as running calls may still wait to be freed (`grpc.http2.max_deallocating_streams`).
+Otherwise, gRPC would reset calls of a client that makes one call after another.
 """
 PENDING = 2**9
 """Number of waiting calls on one port from which gRPC cancels some new calls.
@@ -180,6 +184,7 @@ async def _port(
             ("grpc.max_connection_idle_ms", round(IDLE * 1000)),
             ("grpc.max_allowed_incoming_connections", CONNECTIONS),
             ("grpc.max_concurrent_streams", calls),
+            ("grpc.http2.max_deallocating_streams", calls),
             ("grpc.server.max_pending_requests", pending),
             ("grpc.server.max_pending_requests_hard_limit", pending + pending // 4),
             ("grpc.http2.bdp_probe", 0),  # at most 64 KiB are sent to a stream that is not read

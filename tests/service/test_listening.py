@@ -75,6 +75,7 @@ def test_grpc_cancels_calls_only_if_more_wait_than_one_moments_useless_connectio
 
     asyncio.run(listen())
     assert options["grpc.max_concurrent_streams"] == calls
+    assert options["grpc.http2.max_deallocating_streams"] == calls
     assert (
         options["grpc.server.max_pending_requests_hard_limit"]
         > options["grpc.server.max_pending_requests"]
@@ -160,6 +161,61 @@ def test_calls_that_a_connection_begins_at_once_beyond_its_limit_are_reset_unsee
         return len(serves.begun)
 
     assert asyncio.run(asyncio.wait_for(scenario(), PATIENCE)) <= most
+
+
+class Lingering(grpc.GenericRpcHandler):
+    """Serves every method: sends the status of a call, but ends the call only after `end`."""
+
+    def __init__(self) -> None:
+        self.begun = 0
+        self.end = asyncio.Event()
+
+    def add(self, server: grpc.aio.Server) -> None:
+        server.add_generic_rpc_handlers((self,))
+
+    @override
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
+        async def linger(_request: object, context: Any) -> None:  # noqa: ANN401
+            self.begun += 1
+            try:
+                await context.abort(grpc.StatusCode.ABORTED)
+            finally:
+                await self.end.wait()
+
+        return grpc.unary_unary_rpc_method_handler(linger)
+
+
+@pytest.mark.parametrize(("name", "calls"), [("address", 1), ("operators", 4)])
+def test_calls_one_after_another_are_served_while_the_service_still_ends_former_calls(
+    tmp_path: Path, name: str, calls: int
+) -> None:
+    """gRPC accepts a call if at most twice as many former calls as may run are not yet freed."""
+    address = f"unix://{tmp_path}/s"
+
+    async def scenario() -> tuple[list[grpc.StatusCode], int, grpc.StatusCode]:
+        serves = Lingering()
+        section = ListenSection()
+        options = [("grpc.enable_retries", 0), ("grpc.use_local_subchannel_pool", 1)]
+        async with (
+            listening._port(section, name, address, [serves.add]),
+            grpc.aio.insecure_channel(address, options) as channel,
+        ):
+            method: Any = channel.unary_unary("/x.Y/z")
+            try:
+                codes = [await method(b"", timeout=PATIENCE).code() for _ in range(2 * calls + 2)]
+                begun = serves.begun
+            finally:
+                serves.end.set()
+            code = codes[-1]
+            while code == grpc.StatusCode.UNAVAILABLE:  # gRPC does not signal what it has freed
+                await asyncio.sleep(0.01)
+                code = await method(b"", timeout=PATIENCE).code()
+        return codes, begun, code
+
+    codes, begun, later = asyncio.run(asyncio.wait_for(scenario(), PATIENCE))
+    assert codes == [grpc.StatusCode.ABORTED] * (2 * calls + 1) + [grpc.StatusCode.UNAVAILABLE]
+    assert begun == 2 * calls + 1
+    assert later == grpc.StatusCode.ABORTED
 
 
 @pytest.mark.parametrize("shared", [None, True])
