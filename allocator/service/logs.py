@@ -23,6 +23,8 @@ WINDOW = 60.0
 """Length of the rate limit's window in seconds; further lines are counted."""
 LONGEST = 8000
 """Maximum characters of a value. The rest is left out, except in lines of `NEVER_DROPPED`."""
+LONGEST_TRACEBACK_LINE = 300
+"""Maximum characters of a line in a traceback. An exception can quote kilobytes of a request."""
 NEVER_DROPPED = frozenset({"order carried out"})
 """Kinds of events that the rate limit never drops, because they document actions of operators."""
 
@@ -58,14 +60,35 @@ def configure(section: LogSection) -> None:
 def _cleaned(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
     """Structlog processor that shortens values and escapes unprintable characters in them.
 
-    Tracebacks stay as they are.
+    A traceback keeps its lines, each shortened, and loses lines at its start if it is too long.
     """
     longest = None if event.get("event") in NEVER_DROPPED else LONGEST
     for key, value in event.items():
-        if isinstance(value, str) and key != "exception":
-            text = printable(value[:longest])
-            event[key] = text if len(value) == len(value[:longest]) else f"{text}…"
+        if isinstance(value, str):
+            if key == "exception":
+                event[key] = _cleaned_traceback(value)
+            else:
+                event[key] = _cleaned_value(value, longest)
     return event
+
+
+def _cleaned_value(value: str, longest: int | None) -> str:
+    """Return a value with at most `longest` characters before escapes; None means no limit."""
+    text = printable(value[:longest])
+    return text if len(value) == len(value[:longest]) else f"{text}…"
+
+
+def _cleaned_traceback(traceback: str) -> str:
+    """Return a traceback with shortened lines, and only its last lines within `LONGEST`."""
+    lines = list[str]()
+    length = 0
+    for line in reversed(traceback.split("\n")):
+        lines.append(_cleaned_value(line, LONGEST_TRACEBACK_LINE))
+        length += len(lines[-1]) + 1
+        if length > LONGEST:
+            lines[-1] = "…"
+            break
+    return "\n".join(reversed(lines))
 
 
 @dataclass(slots=True)

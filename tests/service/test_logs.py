@@ -60,3 +60,33 @@ def test_a_long_value_is_shortened_before_its_characters_are_escaped() -> None:
     assert counted(lambda: _cleaned(None, "warning", event)) < 10 * LONGEST
     kept = _cleaned(None, "info", {"event": next(iter(NEVER_DROPPED)), "order": "x" * 2 * LONGEST})
     assert len(str(kept["order"])) == 2 * LONGEST
+
+
+def test_an_exception_that_quotes_a_request_makes_no_long_line() -> None:
+    code = (
+        "import logging; from allocator.service import logs; "
+        "from allocator.service.config import LogSection; logs.configure(LogSection())\n"
+        "def deep(left):\n"
+        "    if not left: raise ValueError(str(chr(27).encode() * 8000))\n"
+        "    try: deep(left - 1)\n"
+        "    except ValueError as error: raise ValueError(f'at {left}') from error\n"
+        "try: deep({})\n"
+        "except ValueError: logging.getLogger('aiohttp.server').exception('bad request')"
+    )
+
+    def logged(depth: int) -> str:
+        command = [sys.executable, "-c", code.replace("{}", str(depth))]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stderr
+
+    short = logged(0)
+    assert "bad request" in short
+    assert "ValueError: b'\\x1b" in short
+    assert len(short) < 1000
+    long = logged(100)
+    assert long.rstrip().endswith("ValueError: at 100")
+    assert LONGEST < len(long) < LONGEST + 1000
+
+
+def test_an_exception_that_quotes_a_name_controls_no_terminal() -> None:
+    line = _cleaned(None, "error", {"event": "fault", "exception": "Trace\n  x\nError: \x1b[2J"})
+    assert line["exception"] == "Trace\n  x\nError: \\x1b[2J"
