@@ -1,6 +1,7 @@
 """Safe file access: replaces files atomically, and never blocks on pipes or other special files."""
 
 import errno
+import grp
 import os
 import pwd
 import stat
@@ -186,7 +187,8 @@ def require_own_folder(path: Path) -> None:
     """Check that only root and this process's user can replace files in the folder of a path.
 
     The folder's mode must forbid writing by others, and its owner must be root or this process's
-    user. Root may check folders of all users. A missing folder passes.
+    user. Root may check folders of all users. Only private groups of these users may write. A
+    missing folder passes.
 
     Args:
         path: The path.
@@ -213,6 +215,33 @@ def require_own_folder(path: Path) -> None:
             "replace the file; name another folder",
             str(path),
         )
+    if status.st_mode & stat.S_IWGRP:
+        users = {0, os.geteuid(), status.st_uid}
+        group = _shared_group(status.st_gid, {user_name(user) for user in users})
+        if group is not None:
+            raise OSError(
+                errno.EPERM,
+                f"members of the group {group} can write the folder {folder}: chmod g-w {folder}, "
+                "or name another folder",
+                str(path),
+            )
+
+
+def _shared_group(number: int, users: set[str]) -> str | None:
+    """Return the name of a group with other users; None for a private group.
+
+    Debian creates a private group for each user, with the user's name. A group without a name
+    counts as private, because volumes of containers have such groups.
+
+    Args:
+        number: The group's number.
+        users: Names of the permitted users.
+    """
+    try:
+        group = grp.getgrgid(number)
+    except KeyError:
+        return None
+    return None if {group.gr_name, *group.gr_mem} <= users else group.gr_name
 
 
 def empty(descriptor: int) -> None:

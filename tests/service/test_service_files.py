@@ -1,13 +1,17 @@
 """A service's files are distinct if written, private if secret, and never block a start."""
 
+import grp
 import os
 import re
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from allocator import files
 from allocator.files import require_own_folder
 from allocator.service.config import ConfigError, load
 from tests.forks import Longshare, longshare
@@ -229,6 +233,42 @@ def test_a_check_refuses_a_store_in_a_folder_of_another_user(
         require_own_folder(tmp_path / "store")
     for user in (owner, 0):
         monkeypatch.setattr(os, "geteuid", lambda user=user: user)
+        require_own_folder(tmp_path / "store")
+
+
+@pytest.mark.parametrize(
+    ("group", "members", "refused"),
+    [
+        ("longshare", [], False),
+        ("longshare", ["longshare"], False),
+        ("root", [], False),
+        (None, [], False),
+        ("longshare", ["longshare", "eve"], True),
+        ("staff", [], True),
+        ("staff", ["longshare"], True),
+    ],
+)
+def test_a_check_refuses_a_folder_that_a_shared_group_can_write(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    group: str | None,
+    members: list[str],
+    *,
+    refused: bool,
+) -> None:
+    def entry(number: int) -> SimpleNamespace:
+        assert number == tmp_path.stat().st_gid
+        if group is None:
+            raise KeyError(number)
+        return SimpleNamespace(gr_name=group, gr_mem=members)
+
+    monkeypatch.setattr(grp, "getgrgid", entry)
+    monkeypatch.setattr(files, "user_name", lambda number: "longshare" if number else "root")
+    monkeypatch.setattr(os, "geteuid", lambda: tmp_path.stat().st_uid or 1234)
+    require_own_folder(tmp_path / "store")  # no group can write the folder
+    tmp_path.chmod(0o770)
+    complaint = f"members of the group {group} can write the folder {tmp_path}: chmod g-w"
+    with pytest.raises(OSError, match=complaint) if refused else nullcontext():
         require_own_folder(tmp_path / "store")
 
 
