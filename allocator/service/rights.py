@@ -16,6 +16,7 @@ from typing_extensions import override
 
 from allocator.files import user_name
 from allocator.formatting import shortened
+from allocator.service.addresses import host_of
 from allocator.service.config import RightsSection
 
 Right = Literal["masters", "operators", "readers"]
@@ -62,6 +63,12 @@ def certificate(context: _Context) -> str | None:
     """Return the first name in a peer's certificate, shortened for the log; None without TLS."""
     certificate_names = names(context)
     return None if certificate_names is None else _short_name(certificate_names)
+
+
+def peer_name(context: _Context) -> str:
+    """Return the name under which a peer's calls are counted: its certificate name, or its host."""
+    shown = certificate(context)
+    return host_of(context.peer()) if shown is None else shown
 
 
 def identified(context: _Context) -> tuple[str, str]:

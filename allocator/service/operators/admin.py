@@ -20,6 +20,7 @@ from allocator.service.operators.forecast import (
 from allocator.service.operators.grpc_errors import abort, require_names
 from allocator.service.operators.messages import message
 from allocator.service.operators.orders import Orders
+from allocator.service.rights import peer_name
 from allocator.service.show.explain import explain, upcoming
 from allocator.service.show.explanations import collect_facts
 from allocator.service.show.shadows import Shadows, ShadowState
@@ -136,7 +137,7 @@ class Admin(AdminServicer):
         """
         await require_names(context, [request.user], self._longest_name)
         try:
-            reply = await self._forecasts.answer(request)
+            reply = await self._forecasts.answer(request, peer_name(context))
         except TooManyForecastsError as error:
             await abort(context, grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
         except UnknownUserError as error:

@@ -6,6 +6,7 @@ A *passing* is an instant at which one user overtakes another user in the policy
 import asyncio
 import math
 import threading
+from collections import Counter
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -37,6 +38,8 @@ MOST_PASSINGS = 100
 MOST_TASKS = 1_000_000
 MOST_WAITING = 8
 """Maximum number of forecasts that are computed or wait at the same time."""
+PEER_WAITING = MOST_WAITING // 2
+"""The same for the forecasts of one peer. Other peers can use the remaining places."""
 LONGEST = 366 * 86400.0
 """Maximum horizon of a forecast and maximum length of a burst, in seconds."""
 _CONSTANTS = 4.0
@@ -76,27 +79,40 @@ class Forecasts:
         self._engine_lock = engine_lock
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="forecast")
         self._turn = asyncio.Lock()
-        self._waiting = 0
-        """Number of requests that are being answered or wait."""
+        self._waiting = Counter[str]()
+        """Peer → number of its requests that are being answered or wait."""
 
-    async def answer(self, request: admin.ForecastRequest) -> admin.ForecastReply:
+    async def answer(self, request: admin.ForecastRequest, peer: str = "") -> admin.ForecastReply:
         """Answer a forecast request. If the caller is cancelled, the computation ends soon.
+
+        Args:
+            request: The request.
+            peer: Name of the peer that asks.
 
         Raises:
             InvalidQuestionError: the question cannot be answered.
-            TooManyForecastsError: `MOST_WAITING` requests are being answered or wait.
+            TooManyForecastsError: `MOST_WAITING` requests are being answered or wait, or
+                `PEER_WAITING` requests of this peer.
         """
-        if self._waiting >= MOST_WAITING:
+        waiting = self._waiting.total()
+        if waiting >= MOST_WAITING:
             raise TooManyForecastsError(
-                f"{self._waiting} forecasts are being computed already; ask again later"
+                f"{waiting} forecasts are being computed already; ask again later"
             )
-        self._waiting += 1
+        if self._waiting[peer] >= PEER_WAITING:
+            raise TooManyForecastsError(
+                f"{self._waiting[peer]} forecasts of this peer are being computed already; "
+                "ask again later"
+            )
+        self._waiting[peer] += 1
         try:
             async with self._turn:
                 question = await self._copy_state(request)
                 return await self._compute(question.answer())
         finally:
-            self._waiting -= 1
+            self._waiting[peer] -= 1
+            if not self._waiting[peer]:
+                del self._waiting[peer]
 
     async def _copy_state(self, request: admin.ForecastRequest) -> "_Question":
         """Return a request together with copies of the state that its answer depends on."""

@@ -10,10 +10,9 @@ from google.protobuf.message import DecodeError
 from typing_extensions import override
 
 from allocator.contract import admin_pb2 as admin
-from allocator.service.addresses import host_of
 from allocator.service.loop import gc_tuning
 from allocator.service.operators.grpc_errors import CallRefused, abort, refuse
-from allocator.service.rights import Right, Rights, certificate
+from allocator.service.rights import Right, Rights, peer_name
 
 LARGEST_REQUEST = 2**18
 """Maximum size of a request in bytes. A command to reset 10,000 users with names of 20 characters
@@ -220,7 +219,7 @@ class RequestLimits(grpc.aio.ServerInterceptor):
                 if right == "operators":
                     self._refused(context.peer(), self._rights.identified(context), reason)
                 return None
-            calls, name = self._calls[right], _peer(context)
+            calls, name = self._calls[right], peer_name(context)
             excess = calls.excess(name)
             if excess is not None:
                 refuse(context, grpc.StatusCode.RESOURCE_EXHAUSTED, excess)
@@ -296,9 +295,3 @@ class RequestLimits(grpc.aio.ServerInterceptor):
             return parse(data)
         except DecodeError as error:
             await abort(context, grpc.StatusCode.INVALID_ARGUMENT, f"no request: {error}")
-
-
-def _peer(context: _Context) -> str:
-    """Return the name under which a peer's calls are counted: its certificate name, or its host."""
-    shown = certificate(context)
-    return host_of(context.peer()) if shown is None else shown

@@ -16,6 +16,7 @@ from allocator.cooperative import run_to_completion
 from allocator.service.loop.engine_lock import EngineLock
 from allocator.service.operators.forecast import (
     MOST_WAITING,
+    PEER_WAITING,
     Forecasts,
     InvalidQuestionError,
     TooManyForecastsError,
@@ -327,14 +328,38 @@ def test_further_forecasts_are_refused_while_many_wait() -> None:
 
     async def scenario() -> None:
         async with forecasts._turn:
-            waiting = [asyncio.create_task(forecasts.answer(request)) for _ in range(MOST_WAITING)]
+            waiting = [
+                asyncio.create_task(forecasts.answer(request, peer))
+                for peer in ("a", "b")
+                for _ in range(MOST_WAITING // 2)
+            ]
             await asyncio.sleep(0)
             with pytest.raises(TooManyForecastsError, match="ask again later"):
-                await forecasts.answer(request)
+                await forecasts.answer(request, "c")
             waiting.pop().cancel()
             await asyncio.sleep(0)
-            waiting.append(asyncio.create_task(forecasts.answer(request)))
+            waiting.append(asyncio.create_task(forecasts.answer(request, "c")))
         assert all(reply.assumptions for reply in await asyncio.gather(*waiting))
+
+    asyncio.run(scenario())
+
+
+def test_the_forecasts_of_one_peer_leave_places_to_other_peers() -> None:
+    forecasts = Forecasts(crowded().engine, EngineLock())
+    request = admin.ForecastRequest(user="a")
+
+    async def scenario() -> None:
+        async with forecasts._turn:
+            many = [asyncio.create_task(forecasts.answer(request, "eve")) for _ in range(40)]
+            await asyncio.sleep(0)
+            other = asyncio.create_task(forecasts.answer(request, "alice"))
+        replies = await asyncio.gather(*many, return_exceptions=True)
+        refused = [reply for reply in replies if isinstance(reply, TooManyForecastsError)]
+        assert len(refused) == 40 - PEER_WAITING
+        assert "of this peer" in str(refused[0])
+        assert (await other).assumptions
+        assert (await forecasts.answer(request, "eve")).assumptions
+        assert not forecasts._waiting
 
     asyncio.run(scenario())
 

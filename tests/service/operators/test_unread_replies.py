@@ -106,7 +106,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     def named(context: Any) -> str:  # noqa: ANN401
         return str(dict(context.invocation_metadata())["peer"])
 
-    monkeypatch.setattr(request_limits, "_peer", named)
+    monkeypatch.setattr(request_limits, "peer_name", named)
 
     def run(scenario: Callable[[Client], Awaitable[None]], *, shared: bool = False) -> None:
         async def whole() -> None:
