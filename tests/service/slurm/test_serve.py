@@ -178,10 +178,9 @@ def test_texts_of_users_reach_displays_as_printable_text(tmp_path: Path) -> None
             slurm.run("scontrol", "update", f"jobid={job}", "numnodes=1")
             counted = 'longshare_slurm_rejected_records_total{source="scontrol"} 1.0'
             service.wait_for(lambda: counted in page_of(service))
-            log = service.log.read_text()
-            assert (
-                f"scontrol show job {job}: the field JobId or SuspendTime has several values" in log
-            )
+            # The service counts a record some time before it writes the line of the log.
+            words = f"scontrol show job {job}: the field JobId or SuspendTime has several values"
+            service.wait_for(lambda: words in service.log.read_text())
             (reason,) = operators.explain("man").reasons
             assert (reason.framework, reason.role) == (str(held), "%FF|%0A")
             assert "longshare_slurm_failed_readings_total 0.0" in page_of(service)
