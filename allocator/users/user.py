@@ -31,7 +31,7 @@ class ClientDemands:
     def __init__(self) -> None:
         self.largest = Largest()
         """The largest demand of each resource."""
-        self._clients = Counter[Quantities | None]()
+        self._clients: Counter[Quantities | None] = Counter()
         """demand → number of clients with this demand; None: the demand is unknown"""
 
     @property
