@@ -106,7 +106,8 @@ def _place(problem: Mapping[str, Any]) -> str:
 def _describe(problem: Mapping[str, Any], model: type[BaseModel]) -> str:
     kind, context = problem["type"], problem.get("ctx", {})
     if kind == "extra_forbidden":
-        return "there is no such setting" + _suggest(problem["loc"], model)
+        is_section = isinstance(problem["input"], dict)
+        return "there is no such setting" + _suggest(problem["loc"], model, is_section=is_section)
     if kind == "missing":
         return "it is missing; add it"
     if kind == "too_short":
@@ -125,7 +126,7 @@ def words(problem: Mapping[str, Any]) -> str:
     return text.replace("Input should be", "it must be").replace("Input should", "it must")
 
 
-def _suggest(place: Sequence[int | str], model: type[BaseModel]) -> str:
+def _suggest(place: Sequence[int | str], model: type[BaseModel], *, is_section: bool) -> str:
     """Return a text that suggests known settings for an unknown name; empty if none is similar.
 
     Settings of the same section come first, before settings of other sections.
@@ -133,14 +134,19 @@ def _suggest(place: Sequence[int | str], model: type[BaseModel]) -> str:
     Args:
         place: Path of the unknown setting: names of sections, then its own name.
         model: Model of all settings.
+        is_section: Whether the unknown setting is a section. Only sections are then suggested.
     """
     wrong = str(place[-1])
     section = _section(model, place[:-1])
-    for names in (list(_sections(section)), list(_names(model))):
-        last = {name: name.rpartition(".")[2] for name in names}
+    for settings in (_sections(section), dict(_names(model))):
+        last = {
+            name: name.rpartition(".")[2]
+            for name, content in settings.items()
+            if content is not None or not is_section
+        }
         close = difflib.get_close_matches(wrong, sorted({*last.values()}), n=1, cutoff=_ALIKE)
         if close:
-            meant = [name for name in names if last[name] == close[0]]
+            meant = [name for name, own in last.items() if own == close[0]]
             return f"; did you mean {' or '.join(meant)}?"
     return ""
 
@@ -157,10 +163,12 @@ def _section(model: type[BaseModel], place: Sequence[int | str]) -> type[BaseMod
     return model
 
 
-def _names(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
-    """Yield the full names of a model's settings, such as `store.kind`."""
+def _names(
+    model: type[BaseModel], prefix: str = ""
+) -> Iterator[tuple[str, type[BaseModel] | None]]:
+    """Yield a model's settings with their full names, such as `store.kind`; see `_sections`."""
     for name, section in _sections(model).items():
-        yield f"{prefix}{name}"
+        yield f"{prefix}{name}", section
         if section is not None:
             yield from _names(section, f"{prefix}{name}.")
 

@@ -13,12 +13,15 @@ _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "�
 _NOT_PLAIN = "not a plain file; name another"
 _REMEDIES = {
     errno.EACCES: "change its permissions, or name another",
+    errno.EEXIST: "name another",
     errno.EISDIR: "name a file",
     errno.ENOENT: "check the path",
     errno.ENOSPC: "free some space, or name a file on another disk",
     errno.ENOTDIR: "check the path",
 }
 """Remedies for errors of the operating system, by error number."""
+_OF_WRITES = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
+"""Error numbers of a failed write, which the operating system reports without a file's name."""
 
 
 @contextmanager
@@ -34,20 +37,21 @@ def whole(path: Path) -> Iterator[Path]:
     Raises:
         OSError: the file cannot be replaced; the error names `path`, not the temporary file.
     """
-    if path.exists() and not path.is_file():
-        yield path
-        return
+    is_special = path.exists() and not path.is_file()
     target = path.resolve()
-    temporary = target.with_name(f"{target.name}.{os.getpid()}.part")
+    temporary = path if is_special else target.with_name(f"{target.name}.{os.getpid()}.part")
     try:
         yield temporary
-        temporary.replace(target)
+        if not is_special:
+            temporary.replace(target)
     except OSError as error:
-        if error.errno is None or str(temporary) not in str(error):
+        nameless = error.filename is None and error.errno in _OF_WRITES
+        if error.errno is None or not (nameless or str(temporary) in str(error)):
             raise
         raise OSError(error.errno, os.strerror(error.errno), str(path)) from error
     finally:
-        temporary.unlink(missing_ok=True)
+        if not is_special:
+            temporary.unlink(missing_ok=True)
 
 
 def reason(error: OSError) -> str:

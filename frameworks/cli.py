@@ -397,6 +397,7 @@ def framework(
         typer.echo("waiting")
         if not sys.stdin.readline():
             return  # the parent process has ended
+    signal.signal(signal.SIGINT, lambda *_: stop.set())
     try:
         workload = FrameworkWorkload(name, role, quantities, run_time, jitter, tasks, seed, labels)
         launch(workload, master, stop)

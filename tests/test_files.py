@@ -1,6 +1,8 @@
 """A written file is either complete or unchanged, and nothing except files is ever replaced."""
 
+import errno
 import os
+import re
 import stat
 from pathlib import Path
 
@@ -75,3 +77,25 @@ def test_a_link_is_kept_and_its_file_is_replaced(tmp_path: Path) -> None:
 )
 def test_a_name_is_no_formula_in_a_csv_file(name: str, cell: str) -> None:
     assert csv_cell(name) == cell
+
+
+def test_a_full_disk_is_named_with_the_file_and_leaves_the_former_file(tmp_path: Path) -> None:
+    file = tmp_path / "page.html"
+    file.write_text("before")
+
+    def fill() -> None:
+        with whole(file) as part:
+            part.write_text("half")
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # as `write` raises it
+
+    with pytest.raises(OSError, match=re.escape(str(file))) as caught:
+        fill()
+    assert caught.value.errno == errno.ENOSPC
+    assert file.read_text() == "before"
+    assert list(tmp_path.iterdir()) == [file]
+    with (
+        pytest.raises(OSError, match="/dev/full"),
+        whole(Path("/dev/full")) as part,
+        part.open("w", encoding="utf-8") as stream,
+    ):
+        stream.write("x")

@@ -9,7 +9,7 @@ import typer
 
 from allocator.cli import options
 from allocator.cli.connection import USAGE, fail
-from allocator.cli.parameters import by_user
+from allocator.cli.parameters import by_user, initial_commitments
 from allocator.cli.simulate import capacity_of, compiled
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def advise(
             blocking=(blocking or options.Blocking.HEAD_OF_LINE).value,
             users=users.value,
             weights=by_user(weights, "--weight"),
-            owes=by_user(owes, "--owes"),
+            owes=initial_commitments(owes),
         )
         setting.check(content)
         compiled()

@@ -12,8 +12,9 @@ import typer
 
 from allocator.cli import options
 from allocator.cli.connection import FIGURES, fail_study, keep
-from allocator.cli.parameters import by_user, load_policy_files, parse
+from allocator.cli.parameters import by_user, initial_commitments, load_policy_files, parse
 from allocator.cli.simulate import capacity_of, compiled
+from allocator.files import whole
 
 if TYPE_CHECKING:
     import numpy as np
@@ -158,19 +159,18 @@ def compare(
     from allocator.simulation.studies.comparisons import check_rules
 
     load_policy_files(policy_files)
-    file = out or Path("compare.png")
-    file = file if file.suffix else file.with_suffix(".png")
-    keep("--out", file, (trace, *(policy_files or ())), FIGURES)
+    file = _figure_file(out, (trace, *(policy_files or ())))
     members = _members(groups)
     header = ",".join(USER_COLUMNS[:4]).encode()
-    keep("--by-user", by_user_file, (trace, file, *(policy_files or ())), (header,))
+    inputs = (trace, *(policy_files or ()))
+    keep("--by-user", by_user_file, inputs, (header,), outputs=[file], makes_folder=True)
     try:
         content, seed = store.read(trace), store.seed_of(trace)
         recorded = store.recorded_waits(trace)
         masks = _masks(content, members)
         pool = capacity_of(content, load, capacity)
         named = _named(policies)
-        settings = {}
+        settings, commitments = {}, initial_commitments(owes)
         for name in named:
             policy, *parameters = name.split(":")
             settings[name] = Setting(
@@ -181,7 +181,7 @@ def compare(
                 users=users.value,
                 per=per.value,
                 weights=by_user(weights, "--weight"),
-                owes=by_user(owes, "--owes"),
+                owes=commitments,
             )
             settings[name].check(content)
         compiled()
@@ -235,6 +235,29 @@ def compare(
             _warn_of_blocking(result.used_while_waiting, compared_with_skip=skipping is not None)
         print_never_started(result.never_started)
         typer.echo("\n".join(str(path) for path in (file, by_user_file) if path is not None))
+
+
+def _figure_file(out: Path | None, inputs: tuple[Path, ...]) -> Path:
+    """Return the file of the option --out, with the end .png if its name has no end.
+
+    Args:
+        out: The option's value.
+        inputs: Files that the command reads.
+
+    Raises:
+        typer.BadParameter: The name's end is no format of a figure, or the figure would replace an
+            input or another file.
+        typer.Exit: The figure cannot be written.
+    """
+    file = out or Path("compare.png")
+    file = file if file.suffix or file.is_dir() else file.with_suffix(".png")
+    keep("--out", file, inputs, tuple(FIGURES.values()), makes_folder=True)
+    if file.suffix.lower() not in FIGURES:
+        raise typer.BadParameter(
+            f"{file} has no format of a figure; give its name one of the ends {', '.join(FIGURES)}",
+            param_hint="--out",
+        )
+    return file
 
 
 def _simulated(
@@ -345,7 +368,8 @@ def _write(result: _Results, title: str, figure_file: Path, by_user_file: Path |
 
     figure = compared.figure_of(result.users, f"{title}: {len(result.users)} policies")
     figure_file.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(figure_file, dpi=150)
+    with whole(figure_file) as part:
+        figure.savefig(part, dpi=150, format=figure_file.suffix[1:])
     if by_user_file is not None:
         by_user_file.parent.mkdir(parents=True, exist_ok=True)
         compared.write_users(result.users, result.sums, by_user_file)

@@ -1,6 +1,7 @@
 """Connects commands to a running allocator service; errors become messages and exit codes."""
 
 import difflib
+import errno
 import json
 import os
 import re
@@ -208,8 +209,18 @@ def fail(code: int, reason: str | Exception) -> NoReturn:
 
 HTML = (b"<!doctype html",)
 """First bytes of the pages that commands write."""
-FIGURES = (b"\x89PNG", b"<?xml", b"%PDF", b"%!PS")
-"""First bytes of figures, by format: PNG, SVG, PDF, PostScript."""
+FIGURES = {
+    ".png": b"\x89PNG",
+    ".jpg": b"\xff\xd8\xff",
+    ".jpeg": b"\xff\xd8\xff",
+    ".svg": b"<?xml",
+    ".pdf": b"%PDF",
+    ".ps": b"%!PS",
+    ".eps": b"%!PS",
+}
+"""Formats of figures: first bytes of a file, by the end of its name."""
+TOML = (b"# ",)
+"""First bytes of the problem files and games that commands write."""
 
 
 def keep(
@@ -217,27 +228,38 @@ def keep(
     output: Path | None,
     inputs: Iterable[Path | None],
     starts: tuple[bytes, ...],
+    *,
+    outputs: Iterable[Path | None] = (),
+    makes_folder: bool = False,
 ) -> None:
-    """Refuse an output file if the command reads the file, or if the file has other content.
+    """Refuse an output file that cannot be written, or would replace an input or another file.
 
-    So a command replaces its own former output, but no other file.
+    So a command replaces its own former output, but no other file. A long command learns before
+    its work that the result could not be written.
 
     Args:
         option: The option of the output file.
         output: The output file; None if the command writes none.
         inputs: Files that the command reads; None for a file that is not given.
         starts: First bytes of the output; a former output begins with one of these.
+        outputs: Other files that the command writes; None for a file that is not given.
+        makes_folder: Whether the command creates missing folders above the file.
 
     Raises:
         typer.BadParameter: The output would replace an input or another file.
+        typer.Exit: The output cannot be written.
     """
-    if output is None or not output.exists():
+    if output is None:
         return
-    for path in inputs:
-        if path is not None and path.exists() and output.samefile(path):
+    for role, paths in (("an input", inputs), ("another output", outputs)):
+        if any(path is not None and _is_same(output, path) for path in paths):
             raise typer.BadParameter(
-                f"{output} is an input of this command; name another file", param_hint=option
+                f"{output} is {role} of this command; name another file", param_hint=option
             )
+    if output.is_dir():
+        fail(USAGE, IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(output)))
+    if not output.exists():
+        _require_creatable(output, makes_folder=makes_folder)
     if output.is_file() and os.access(output, os.R_OK):
         with output.open("rb") as file:
             content = file.read(max(map(len, starts)))
@@ -246,6 +268,40 @@ def keep(
                 f"{output} exists and has other content, so it is kept; name another file",
                 param_hint=option,
             )
+
+
+def _is_same(output: Path, other: Path) -> bool:
+    if output.exists() and other.exists():
+        return output.samefile(other)
+    return output.resolve() == other.resolve()
+
+
+def keep_folder(option: str, folder: Path | None) -> None:
+    """Refuse an output folder that is a file, or in which no file can be created.
+
+    Args:
+        option: The option of the folder.
+        folder: The folder, which the command creates if it is missing; None: it writes none.
+
+    Raises:
+        typer.BadParameter: The path is a file.
+        typer.Exit: No file can be created in the folder.
+    """
+    if folder is None:
+        return
+    if folder.exists() and not folder.is_dir():
+        raise typer.BadParameter(f"{folder} is a file; name a folder", param_hint=option)
+    _require_creatable(folder / "file", makes_folder=True)
+
+
+def _require_creatable(path: Path, *, makes_folder: bool) -> None:
+    """End the command with a message if a file cannot be created at a path."""
+    from allocator.files import require_creatable
+
+    try:
+        require_creatable(path, makes_folder=makes_folder)
+    except OSError as error:
+        fail(USAGE, error)
 
 
 def fail_study(error: Exception, *, as_json: bool) -> NoReturn:

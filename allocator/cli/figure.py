@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from allocator.cli import options
-from allocator.cli.connection import USAGE, fail
+from allocator.cli.connection import USAGE, fail, keep_folder
 
 if TYPE_CHECKING:
     from allocator.figures.figure import Cell, PaperFigure
@@ -47,6 +47,7 @@ def figure(
         from allocator.complaints import unknown
 
         raise typer.BadParameter(unknown("figure", name, FIGURES), param_hint="NAME")
+    keep_folder("--out", out)
     with Console(stderr=True).status("Computing"):
         computed = FIGURES[name]()
     try:

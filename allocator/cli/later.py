@@ -201,6 +201,8 @@ def _process(
     try:
         converted = convert(ctx, value)
     except typer.BadParameter as error:
+        if value in ("nan", "inf", "-inf"):  # a range would be named in place of the reason
+            _require_finite(parameter, ctx, float(value))
         errors = getattr(error.__cause__, "errors", None)  # of pydantic, which is not imported here
         if errors is not None:
             from allocator.complaints import words

@@ -9,8 +9,9 @@ import typer
 
 from allocator.cli import options
 from allocator.cli.connection import fail_study, keep
-from allocator.cli.parameters import load_policy_files, parse
+from allocator.cli.parameters import load_policy_files, number_or_text, parse
 from allocator.cli.simulate import capacity_of
+from allocator.files import whole
 
 if TYPE_CHECKING:
     from allocator.simulation.studies.online_truth import LieGain, LieRow
@@ -60,7 +61,7 @@ def lies(
             capacity=capacity_of(content, load, capacity),
             blocking=blocking.value,
             users=users.value,
-            sampled=sampled,
+            sampled=number_or_text(sampled),
         )
         with bar("simulating", liars * len(LIES), "lies") as report:
             lie_gains = list(gains(content, setting, liars, lambda done, _of: report(done)))
@@ -99,7 +100,7 @@ def _write(out: Path, columns: list[str], lie_gains: "list[LieGain]") -> None:
     import csv
     from dataclasses import astuple
 
-    with out.open("w", encoding="utf-8", newline="") as stream:
+    with whole(out) as part, part.open("w", encoding="utf-8", newline="") as stream:
         writer = csv.writer(stream)
         writer.writerow(columns)
         writer.writerows(astuple(gain) for gain in lie_gains)

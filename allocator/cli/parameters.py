@@ -6,6 +6,7 @@ from pathlib import Path
 import typer
 
 from allocator.cli.connection import USAGE, fail
+from allocator.contract.printable import printable
 
 
 def by_user(given: list[str] | None, option: str) -> dict[str, float]:
@@ -35,6 +36,31 @@ def by_user(given: list[str] | None, option: str) -> dict[str, float]:
     if len(numbers) < len(given or []):
         raise typer.BadParameter("give each user once", param_hint=option)
     return numbers
+
+
+def initial_commitments(given: list[str] | None) -> dict[str, float]:
+    """Parse the option --owes; say on standard error which commitments exceed the whole cluster.
+
+    Raises:
+        typer.BadParameter: an entry is not USER=NUMBER, or a user is given twice.
+    """
+    numbers = by_user(given, "--owes")
+    for user, number in numbers.items():
+        if number > 1.0:
+            typer.echo(
+                f"longshare: --owes {printable(user)}={number:g} is more than 1, which is all of a "
+                "resource; write 50% as 0.5",
+                err=True,
+            )
+    return numbers
+
+
+def number_or_text(value: str | None) -> float | str | None:
+    """Return a text that looks like a number as a float, and other values unchanged."""
+    try:
+        return None if value is None else float(value)
+    except ValueError:
+        return value
 
 
 def load_policy_files(files: Sequence[Path] | None) -> list[str]:
@@ -71,10 +97,8 @@ def parse(parameters: list[str] | None) -> dict[str, float | str]:
             raise typer.BadParameter(
                 f"{parameter!r} is not KEY=VALUE, such as half_life=1d", param_hint="--set"
             )
-        try:
-            given[key] = float(value)
-        except ValueError:
-            given[key] = value
+        number = number_or_text(value)
+        given[key] = value if number is None else number
     if len(given) < len(parameters or []):
         raise typer.BadParameter("give each parameter once", param_hint="--set")
     return given

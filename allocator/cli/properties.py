@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from allocator.cli import options
-from allocator.cli.connection import USAGE, fail, fail_study
+from allocator.cli.connection import TOML, USAGE, fail, fail_study, keep
 from allocator.cli.optimum import divisible_policy
 from allocator.cli.parameters import load_policy_files, parse
+from allocator.files import whole
 
 if TYPE_CHECKING:
     from allocator.theory.divisible.problem import Problem
@@ -57,6 +58,8 @@ def properties(
     selected = _select_properties(wanted)
     if out is not None and wanted is None:
         raise typer.BadParameter("needs --property: one file holds one problem", param_hint="--out")
+    keep("--out", out, policy_files or (), TOML)
+    keep("the lie's file", None if out is None else _lie_file(out), (), TOML)
     outcomes: dict[str, PropertySearchOutcome] = {}
     for candidate in selected:
         try:
@@ -188,11 +191,16 @@ def _places(placement: "Placement") -> str:
     )
 
 
+def _lie_file(out: Path) -> Path:
+    return out.with_name(f"{out.stem}-lie{out.suffix}")
+
+
 def _write(out: Path, policy: str, name: str, violation: "Violation") -> None:
     try:
-        out.write_text(_file(policy, name, violation, violation.problem), encoding="utf-8")
+        with whole(out) as part:
+            part.write_text(_file(policy, name, violation, violation.problem), encoding="utf-8")
         if violation.lie is not None:
-            lie = out.with_name(f"{out.stem}-lie{out.suffix}")
-            lie.write_text(_file(policy, name, violation, violation.lie), encoding="utf-8")
+            with whole(_lie_file(out)) as part:
+                part.write_text(_file(policy, name, violation, violation.lie), encoding="utf-8")
     except OSError as error:
         fail(USAGE, error)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from allocator.cli.connection import USAGE, fail
+from allocator.cli.connection import USAGE, fail, keep_folder
 
 
 def report(
@@ -44,6 +44,7 @@ def report(
     from allocator.simulation.studies.report import PAGE, write_report
 
     target = out or folder
+    keep_folder("--out", out)
     try:
         sections = write_report(folder, target, baseline, papers=papers)
     except (OSError, ValueError) as error:

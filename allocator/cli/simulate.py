@@ -10,8 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from allocator.cli import options
-from allocator.cli.connection import HTML, fail_study, keep
-from allocator.cli.parameters import by_user, load_policy_files, parse
+from allocator.cli.connection import HTML, fail_study, keep, keep_folder
+from allocator.cli.parameters import (
+    by_user,
+    initial_commitments,
+    load_policy_files,
+    number_or_text,
+    parse,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -88,6 +94,7 @@ def simulate(
 
     load_policy_files(policy_files)
     keep("--html", html, (trace, *(policy_files or ())), HTML)
+    keep_folder("--out", out)
     try:
         content = store.read(trace)
         setting = Setting(
@@ -98,10 +105,12 @@ def simulate(
             users=users.value,
             per=per.value,
             weights=by_user(weights, "--weight"),
-            owes=by_user(owes, "--owes"),
-            sampled=sampled,
+            owes=initial_commitments(owes),
+            sampled=number_or_text(sampled),
         )
         setting.check(content)
+        if setting.owes and setting.new_policy().tau is None:
+            typer.echo(f"longshare: --owes has no effect: {policy} keeps no commitments", err=True)
         if out is not None:
             from allocator.simulation.studies import over_time  # noqa: F401 - or fail now, without matplotlib
         plain = reference or html is not None

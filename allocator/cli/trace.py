@@ -13,7 +13,7 @@ import typer
 from allocator.cli import options
 from allocator.cli.connection import REFUSED, USAGE, fail, keep
 from allocator.cli.trace_fit import fit
-from allocator.files import csv_cell
+from allocator.files import csv_cell, whole
 
 if TYPE_CHECKING:
     from allocator.simulation.formats.conversion import Conversion, SkippedRows
@@ -132,6 +132,9 @@ def convert(
     """
     from allocator.simulation import store
 
+    for option, text in (("--resources", resources), ("--timezone", timezone)):
+        if text is not None and not text.strip():
+            raise typer.BadParameter("it is empty; leave it out, or fill it", param_hint=option)
     if form is Form.LOG:
         if left_out or users or machines or resources or nodes or timezone or demand_at:
             fail(
@@ -143,7 +146,8 @@ def convert(
         return
     if len(sources) > 1 and form is not Form.HTCONDOR:
         fail(USAGE, f"--from {form.value} takes one SOURCE; convert each file by itself")
-    keep("--left-out", left_out, (*sources, trace, users, machines, nodes), (_LEFT_OUT.encode(),))
+    inputs = (*sources, users, machines, nodes)
+    keep("--left-out", left_out, inputs, (_LEFT_OUT.encode(),), outputs=[trace])
     with _reading(), _working("converting"):
         store.require_replaceable(trace)
         conversion = _converted(
@@ -245,6 +249,7 @@ def generate(
     }[workload]
     count = generator.TASKS if tasks is None else tasks
     with _reading():
+        store.require_replaceable(trace)
         with Progress(console=Console(stderr=True), transient=True) as progress:
             bar = progress.add_task("tasks", total=count)
             generated = generator.generate(seed, count, lambda added: progress.advance(bar, added))
@@ -388,7 +393,7 @@ _LEFT_OUT = "reason,file,line"
 def _write_left_out(left_out: "SkippedRows", path: Path) -> None:
     import csv
 
-    with path.open("w", newline="") as file:
+    with whole(path) as part, part.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(_LEFT_OUT.split(","))
         writer.writerows(

@@ -5,7 +5,9 @@ to a shared copy: plain NumPy files that are mapped into memory. All processes o
 read the shared copy use the same memory.
 """
 
+import errno
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -17,7 +19,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from allocator.files import whole
+from allocator.files import require_creatable, whole
 from allocator.simulation.trace import MICROSECONDS, MachineClass, Trace, TraceError
 
 FORMAT: Final = 1
@@ -61,13 +63,20 @@ They are omitted if empty, so that old readers still work.
 
 
 def require_replaceable(path: Path) -> None:
-    """Refuse to replace a file of another format than Parquet, such as the source of a trace.
+    """Refuse a path to which no trace can be written, such as the source of a trace.
 
     Raises:
-        OSError: The file cannot be read.
-        TraceError: The path is a regular file with content of another format.
+        OSError: The file cannot be read, or no file can be created in its folder.
+        TraceError: The path is a pipe, or a regular file with content of another format than
+            Parquet.
     """
-    if path.is_file():
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if _is_pipe(path):
+        raise TraceError(f"{path}: a trace cannot be written to a pipe; name a file")
+    if not path.exists():
+        require_creatable(path)
+    elif path.is_file():
         with path.open("rb") as file:
             start = file.read(len(_PARQUET))
         if start not in {b"", _PARQUET}:
@@ -134,6 +143,10 @@ def read(path: Path, count: int | None = None) -> Trace:
         TraceError: The file is not a trace, or the trace contradicts itself; the message says
             where.
     """
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if _is_pipe(path):
+        raise TraceError(f"{path}: a trace cannot be read from a pipe; name a file")
     try:
         with pq.ParquetFile(path, read_dictionary=["user"]) as file:
             return _filled(file, _about(file.schema_arrow), count)
@@ -144,6 +157,11 @@ def read(path: Path, count: int | None = None) -> Trace:
         ) from error
     except TraceError as error:
         raise TraceError(f"{path} is not a trace: {error}") from error
+
+
+def _is_pipe(path: Path) -> bool:
+    """Return whether a path is a pipe, a socket, or `-`, which means the standard input."""
+    return path.is_fifo() or path.is_socket() or str(path) == "-"
 
 
 def seed_of(path: Path) -> int | None:

@@ -434,3 +434,21 @@ def test_a_narrow_terminal_drops_columns_but_truncates_no_number(
     if columns == 80:
         names = "somebody-with-a-name-of-40-char", "light"
     assert all(user.startswith(names) for user in users)
+
+
+def test_commitments_without_effect_or_of_more_than_the_cluster_are_named(trace: Path) -> None:
+    run = ("simulate", str(trace), "--reference", "--owes", "light=50")
+    completed = longshare(*run, "--policy", "drf")
+    assert completed.returncode == 0
+    assert completed.stderr.splitlines() == [
+        "longshare: --owes light=50 is more than 1, which is all of a resource; write 50% as 0.5",
+        "longshare: --owes has no effect: drf keeps no commitments",
+    ]
+    completed = longshare(*run, "--policy", "sdrf", "--set", "half_life=1d", "--owes", "late=1")
+    assert completed.stderr.count("longshare:") == 1
+
+
+def test_a_sampling_interval_without_a_unit_is_in_seconds(trace: Path) -> None:
+    run = ("simulate", str(trace), "--policy", "drf", "--json", "--sampled")
+    assert json.loads(longshare(*run, "5").stdout)["setting"]["sampled"] == 5.0
+    assert "0.0 is not a sampling period" in longshare(*run, "0").stderr

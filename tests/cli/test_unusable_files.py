@@ -4,6 +4,7 @@ import re
 import socket
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -235,3 +236,81 @@ def test_a_closed_standard_output_is_no_error(folder: Path) -> None:
         ["sh", "-c", command], cwd=folder, capture_output=True, text=True, check=False
     )
     assert (completed.returncode, completed.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "trace convert jobs.csv out.parquet --from csv --left-out out.parquet",
+        "compare trace.parquet --policies drf,tsf --out new.png --by-user ./new.png",
+    ],
+)
+def test_two_outputs_of_one_name_are_refused(folder: Path, command: str) -> None:
+    before = {path.name for path in folder.iterdir()}
+    assert "is another output of this command; name another file" in message(command, "")
+    assert {path.name for path in folder.iterdir()} == before
+
+
+@pytest.mark.parametrize(
+    ("command", "output"),
+    [
+        ("trace convert {file} missing/out.parquet --from csv", "missing/out.parquet"),
+        ("trace convert {file} folder --from csv", "folder"),
+        ("trace convert {file} - --from csv", "-"),
+        ("trace generate google-month missing/out.parquet --tasks 100000", "missing/out.parquet"),
+        ("simulate {file} --policy drf --html missing/page.html", "missing/page.html"),
+        ("simulate {file} --policy drf --out jobs.csv", "jobs.csv"),
+        ("compare {file} --policies drf,tsf --out folder", "folder"),
+        ("compare {file} --policies drf,tsf --out figure.txt", "figure.txt"),
+        ("compare {file} --policies drf,tsf --by-user folder", "folder"),
+        ("lies {file} --policy drf --out missing/lies.csv", "missing/lies.csv"),
+        ("report {file} --out jobs.csv", "jobs.csv"),
+        ("games gains --out jobs.csv", "jobs.csv"),
+        ("games worst --policy sdrf --out jobs.csv", "jobs.csv"),
+        ("games search --policy sdrf --property envy-freeness --out folder", "folder"),
+        ("properties --policy drf --property envy-freeness --out jobs.csv", "jobs.csv"),
+        ("figure sdrf-1 --out jobs.csv", "jobs.csv"),
+    ],
+)
+def test_an_output_that_cannot_be_written_is_refused_before_the_work(
+    folder: Path, command: str, output: str
+) -> None:
+    (folder / "folder").mkdir()
+    before = {path.name for path in folder.rglob("*")}
+    # The input does not exist either, so a command that began its work would name the input.
+    text = message(command, "input.x")
+    assert output in text
+    assert "input.x" not in text
+    assert not is_raw(text), text
+    assert {path.name for path in folder.rglob("*")} == before
+
+
+@pytest.mark.parametrize("source", ["-", "trace.parquet", "book.xlsx"])
+def test_a_source_that_no_converter_can_read_is_named_with_a_remedy(
+    folder: Path, source: str
+) -> None:
+    with zipfile.ZipFile(folder / "book.xlsx", "w") as book:
+        book.writestr("[Content_Types].xml", "<Types/>")
+        book.writestr("xl/workbook.xml", "<workbook/>")
+    text = message("trace convert {file} out.parquet --from csv", source)
+    assert text.startswith(f"longshare: {source} is a ")
+    assert "no column" not in text
+    assert not (folder / "out.parquet").exists()
+
+
+def test_a_folder_as_trace_is_named_with_a_remedy(folder: Path) -> None:
+    assert message("trace stats {file}", str(folder)) == (
+        f"longshare: {folder}: Is a directory; name a file"
+    )
+
+
+@pytest.mark.parametrize("option", ["--resources", "--timezone"])
+def test_an_empty_option_of_a_conversion_is_refused(option: str) -> None:
+    command = ["trace", "convert", "jobs.csv", "out.parquet", "--from", "csv", option, ""]
+    completed = CliRunner().invoke(app, command)
+    assert completed.exit_code == 2
+    assert f"Invalid value for {option}: it is empty" in completed.stderr
+
+
+def test_not_a_number_is_named_rather_than_the_range_of_an_option() -> None:
+    assert "nan is not a finite number" in message("shares --timeout nan", "")

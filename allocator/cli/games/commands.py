@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from allocator.cli import options
-from allocator.cli.connection import USAGE, fail
+from allocator.cli.connection import TOML, USAGE, fail, keep, keep_folder
 from allocator.cli.games.show import (
     climbed_as_json,
     outcome_as_json,
@@ -20,6 +20,7 @@ from allocator.cli.games.show import (
     show_outcomes,
 )
 from allocator.cli.optimum import read_toml
+from allocator.files import whole
 
 if TYPE_CHECKING:
     from allocator.theory.games.game import Game
@@ -91,6 +92,7 @@ def search(
     game_policy, properties = _policy(policy), _properties(wanted)
     if out is not None and wanted is None:
         raise typer.BadParameter("needs --property: one file holds one game", param_hint="--out")
+    keep("--out", out, (), TOML)
     outcomes: dict[str, GameSearchOutcome] = {}
     with Progress(console=Console(stderr=True), transient=True) as progress:
         for time_property in properties:
@@ -152,6 +154,7 @@ def worst(
     game_policy = _policy(policy)
     if members < users:
         raise typer.BadParameter(f"is {members}, and {users} play", param_hint="--members")
+    keep("--out", out, (), TOML)
     with Progress(console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("Climbing", total=steps * restarts)
         climbed = climb(
@@ -249,6 +252,7 @@ def gains(
         )
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
+    keep_folder("--out", out)
     with Progress(console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("Climbing", total=len(gain_cells))
         effort = Effort(steps=steps, restarts=restarts, seed=seed)
@@ -293,6 +297,7 @@ def _write(out: Path, game: "Game", text: str) -> None:
     from allocator.theory.games.game import file_of
 
     try:
-        out.write_text(f"# {text}\n" + tomli_w.dumps(file_of(game)), encoding="utf-8")
+        with whole(out) as part:
+            part.write_text(f"# {text}\n" + tomli_w.dumps(file_of(game)), encoding="utf-8")
     except OSError as error:
         fail(USAGE, error)

@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
+from allocator.files import whole
 from allocator.palette import COLOURS
 from allocator.simulation.studies.drawing import MARKERS, legend, new_figure, save
 from allocator.theory.games.gains import GainCell
@@ -28,7 +29,7 @@ def write_gains(rows: Sequence[tuple[GainCell, WorstLie]], folder: Path) -> Path
     """
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / "gains.csv"
-    with file.open("w", encoding="utf-8", newline="") as stream:
+    with whole(file) as part, part.open("w", encoding="utf-8", newline="") as stream:
         writer = csv.writer(stream)
         names = ["policy", "resources", "members", "delta", "truthful", "lying", "ratio", "game"]
         writer.writerow(names)

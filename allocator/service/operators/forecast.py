@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 
 import grpc
 
+from allocator.complaints import did_you_mean
 from allocator.contract import admin_pb2 as admin
 from allocator.fairness.bounds import LARGEST_WEIGHT, LEAST_WEIGHT
 from allocator.fairness.forecast import (
@@ -477,6 +478,13 @@ def _check(request: admin.ForecastRequest, burst: Quantities, capacity: Quantiti
     if request.HasField("below") and not request.below > 0.0:
         raise InvalidQuestionError("a commitment never falls to 0; give --below a level above 0")
     for kind, amounts in (("task", _amounts(request.demand)), ("burst", burst)):
+        absent = sorted(name for name in amounts if name not in capacity)
+        if absent and capacity:
+            meant = did_you_mean(absent[0], capacity) or ";"
+            raise InvalidQuestionError(
+                f"a {kind} of {amounts}: the cluster has no {absent[0]}{meant} it has "
+                f"{', '.join(capacity)}"
+            )
         if amounts and not capacity.contains(amounts):
             raise InvalidQuestionError(
                 f"a {kind} of {amounts} is larger than the whole cluster, which has {capacity}"

@@ -39,6 +39,9 @@ _NEEDED = {"user", "machine"}
 _SUFFIXES = {".gz", ".bz2", ".zst", ".xz", ".zip"}
 _XZ = b"\xfd7zXZ\x00"
 _ZIP = (b"PK\x03\x04", b"PK\x05\x06")
+_PARQUET = b"PAR1"
+_WORKBOOK = "[Content_Types].xml"
+"""A file in each workbook of Excel."""
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 _NUMBER = r"^-?(\d+\.?\d*|\.\d+)([eE][-+]?\d{1,3})?$"
@@ -74,7 +77,7 @@ def opened(path: Path) -> Iterator[IO[bytes]]:
         OSError: The file cannot be read.
         TraceError: The file cannot be decompressed, is a zip file of several files, or is a pipe.
     """
-    if stat.S_ISFIFO(path.stat().st_mode):
+    if str(path) == "-" or stat.S_ISFIFO(path.stat().st_mode):
         raise TraceError(
             f"{path} is a pipe, and a converter reads its source several times; save the output "
             "to a file, and convert the file"
@@ -82,9 +85,15 @@ def opened(path: Path) -> Iterator[IO[bytes]]:
     with path.open("rb") as raw:
         begin = raw.read(8)
     try:
+        if begin.startswith(_PARQUET):
+            raise TraceError(
+                f"{path} is a Parquet file; if it is a trace of Longshare, it needs no conversion"
+            )
         if begin.startswith(_ZIP):
             with zipfile.ZipFile(path) as archive:
                 names = archive.namelist()
+                if _WORKBOOK in names:
+                    raise TraceError(f"{path} is a workbook of Excel; save its sheet as CSV")
                 if len(names) != 1:
                     raise TraceError(f"{path} holds {len(names)} files, not one; unpack it first")
                 with archive.open(names[0]) as file:

@@ -18,6 +18,7 @@ from matplotlib.ticker import (
     NullLocator,
 )
 
+from allocator.files import whole
 from allocator.palette import COLOURS
 from allocator.simulation.studies.section import duration, plain
 
@@ -176,5 +177,6 @@ def save(figures: Iterable[tuple[str, Figure]], folder: Path) -> dict[str, Path]
     files = {}
     for name, figure in figures:
         files[name] = folder / f"{name}.png"
-        figure.savefig(files[name], dpi=150)
+        with whole(files[name]) as part:
+            figure.savefig(part, dpi=150, format="png")
     return files

@@ -61,11 +61,11 @@ def write_report(
         out / "figures",
     )
     if any("windows" in result.raw for result in results):
-        (out / rivals.CSV).write_text(
-            rivals.table(results, baseline or _BASELINE), encoding="utf-8"
-        )
+        with whole(out / rivals.CSV) as part:
+            part.write_text(rivals.table(results, baseline or _BASELINE), encoding="utf-8")
     if csv_text := sdrf_study.table(paper_results):
-        (out / sdrf_study.CSV).write_text(csv_text, encoding="utf-8")
+        with whole(out / sdrf_study.CSV) as part:
+            part.write_text(csv_text, encoding="utf-8")
     with whole(out / PAGE) as part:
         part.write_text(render(title, sections, figures), encoding="utf-8")
     return sections

@@ -371,8 +371,16 @@ def test_a_task_of_unknown_resources_is_refused_before_the_agents_are_read(
     monkeypatch.setattr(engine, "survey", None)
     demand = {f"resource-{number}": 1.0 for number in range(5000)}
     request = admin.ForecastRequest(user="a", tasks=1, demand=demand)
-    with pytest.raises(InvalidQuestionError, match="larger than the whole cluster"):
+    with pytest.raises(InvalidQuestionError, match="the cluster has no resource-0"):
         asyncio.run(Forecasts(engine, EngineLock()).answer(request))
+
+
+@pytest.mark.parametrize("field", ["demand", "burst"])
+def test_a_resource_that_the_cluster_lacks_is_named_with_a_similar_one(field: str) -> None:
+    amounts = {field: {"cpu": 1.0, "mem": 1.0}}
+    request = admin.ForecastRequest(user="a", burst_seconds=60.0, **amounts)
+    with pytest.raises(InvalidQuestionError, match="the cluster has no cpu; did you mean cpus"):
+        asyncio.run(Forecasts(crowded().engine, EngineLock()).answer(request))
 
 
 def test_a_burst_beyond_the_cluster_with_what_the_user_holds_is_named() -> None:
