@@ -237,7 +237,7 @@ def run_experiment(
     from frameworks.local_slurm.cluster import SlurmError  # noqa: PLC0415
 
     chosen = _under(_named(name), policy, policy_file, parameters)
-    folder = out or Path("runs") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
+    folder = _results_folder(out, name)
     _check_scheduler(
         chosen, master=master, mesos_home=mesos_home, record=record, slurm=slurm, speed=speed
     )
@@ -270,7 +270,7 @@ def run_experiment(
         console.print("Stopped; all processes have ended.")
         raise typer.Exit(130) from error
     except (PolicyFailedError, ChildFailed, SlurmError, TimeoutError, OSError) as error:
-        console.print(f"longshare experiment: {error}", style="red", markup=False)
+        console.print(f"longshare experiment: {_in_words(error)}", style="red", markup=False)
         raise typer.Exit(_failed(error, as_json=as_json)) from error
     _report(outcome, folder, console if as_json else Console())
     if master is None and not slurm:
@@ -310,6 +310,8 @@ def _check_scheduler(
             "with --master this command starts no allocator; give --record to the running service",
             param_hint="--record",
         )
+    if master is not None and not master.rpartition(":")[2].isdecimal():
+        raise typer.BadParameter(f"{master!r} is not HOST:PORT", param_hint="--master")
     if mesos_home is not None and master is not None:
         raise typer.BadParameter("give --master or --mesos-home, not both", param_hint="--master")
     if slurm and any(option is not None for option in (master, mesos_home, record)):
@@ -320,6 +322,21 @@ def _check_scheduler(
         raise typer.BadParameter(
             f"{chosen.name} compares with Slurm's own order; add --slurm", param_hint="NAME"
         )
+
+
+def _results_folder(out: Path | None, experiment: str) -> Path:
+    """Return the folder for results: the value of `--out`, or a folder named after the time."""
+    folder = out or Path("runs") / f"{experiment}-{time.strftime('%Y%m%d-%H%M%S')}"
+    if folder.exists() and not folder.is_dir():
+        raise typer.BadParameter(f"{folder} is a file; name a folder", param_hint="--out")
+    return folder
+
+
+def _in_words(error: Exception) -> str:
+    """Return the text of an error, without the number of an `OSError`."""
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename}: {error.strerror}; correct the path"
+    return str(error)
 
 
 def _failed(error: Exception, *, as_json: bool) -> int:

@@ -49,6 +49,13 @@ def optimum(
     chosen = divisible_policy(policy, parse(parameters))
     try:
         problem = read_problem(read_toml(file))
+        memoryless = {*divisible.names()} - {"sdrf", "stsf"}
+        if policy in memoryless and any(user.commitment for user in problem.users):
+            typer.echo(
+                f"longshare: {file}: commitments have no effect under {policy}; sdrf and stsf "
+                "count them",
+                err=True,
+            )
         with Progress(console=Console(stderr=True), transient=True) as progress:
             task = progress.add_task("Filling")
             shared = divisible.optimum(
@@ -90,7 +97,7 @@ def divisible_policy(name: str, parameters: "Mapping[str, object]") -> "Divisibl
 def read_toml(file: Path) -> dict[str, Any]:
     """Return the content of a TOML file; if it cannot be read, end the command with an error."""
     try:
-        return tomllib.loads(file.read_text(encoding="utf-8"))
+        return tomllib.loads(file.read_text(encoding="utf-8-sig"))
     except OSError as error:
         fail(USAGE, error)
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:

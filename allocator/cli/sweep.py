@@ -76,6 +76,10 @@ def sweep(
     from allocator.simulation.studies.sources import recorded, resolve
     from allocator.simulation.studies.sweep import SimulatorKind, cells_of
 
+    if jobs == 0:
+        raise typer.BadParameter("give 1 or more, or -1: one for each core", param_hint="--jobs")
+    if scheduler is not None and backend != "dask":
+        raise typer.BadParameter("it needs --backend dask", param_hint="--scheduler")
     load_policy_files(policy_files)
     try:
         plan, beside = read_sweep(file)

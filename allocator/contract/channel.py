@@ -39,14 +39,36 @@ class Identity:
         """
         if self.authority is None:
             if self.certificate is not None or self.key is not None:
-                raise ValueError("a certificate is of use only with the service's authority")
+                raise ValueError(
+                    f"{CERTIFICATE} and {KEY} need {AUTHORITY}, the service's authority"
+                )
             return None
         if (self.certificate is None) != (self.key is None):
-            raise ValueError("a certificate and its key go together")
+            raise ValueError(f"set {CERTIFICATE} and {KEY} together, or neither")
         return grpc.ssl_channel_credentials(
-            root_certificates=read_regular_file(self.authority),
-            private_key=read_regular_file(self.key) if self.key is not None else None,
+            root_certificates=_pem(self.authority, AUTHORITY, "CERTIFICATE"),
+            private_key=None if self.key is None else _pem(self.key, KEY, "PRIVATE KEY"),
             certificate_chain=(
-                read_regular_file(self.certificate) if self.certificate is not None else None
+                None
+                if self.certificate is None
+                else _pem(self.certificate, CERTIFICATE, "CERTIFICATE")
             ),
         )
+
+
+def _pem(path: Path, variable: str, kind: str) -> bytes:
+    """Return the content of a PEM file.
+
+    Args:
+        path: The file.
+        variable: The environment variable that names the file, for the error.
+        kind: Last words of the line that begins the file's content, such as "PRIVATE KEY".
+
+    Raises:
+        OSError: the file cannot be read.
+        ValueError: the file has no such line. gRPC would only find that no service answers.
+    """
+    content = read_regular_file(path)
+    if f"{kind}-----".encode() not in content:
+        raise ValueError(f"{path} holds no {kind.lower()} in PEM format; correct {variable}")
+    return content

@@ -905,7 +905,7 @@ def read_configuration(path: Path, model: type[_Read]) -> _Read:
         ConfigError: the file cannot be read or is invalid.
     """
     try:
-        return model.model_validate(tomllib.loads(read_regular_file(path).decode("utf-8")))
+        return model.model_validate(tomllib.loads(read_regular_file(path).decode("utf-8-sig")))
     except OSError as error:
         raise ConfigError(f"{path}: {reason(error)}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

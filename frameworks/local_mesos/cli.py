@@ -1,5 +1,6 @@
 """The command `longshare local-mesos`: an embedded Mesos on this machine."""
 
+import errno
 from typing import Annotated
 
 import typer
@@ -114,6 +115,11 @@ def local_mesos(
             "--attributes '' for agents without attributes",
             param_hint="--agents",
         )
+    if not all(map(str.strip, kinds)):
+        raise typer.BadParameter(
+            "an agent without resources can run no task; write amounts, such as cpus:4;mem:6144",
+            param_hint="--resources",
+        )
     if sum(counts) > MAX_AGENTS:
         raise typer.BadParameter(
             f"{sum(counts)} agents in total exceed the maximum of {MAX_AGENTS} for an "
@@ -141,9 +147,13 @@ def local_mesos(
     try:
         asyncio.run(run(settings, lambda address: typer.echo(f"Mesos master on {address}")))
     except OSError as error:
+        remedy = (
+            "stop the other program, or choose another --port, and --master for frameworks"
+            if error.errno == errno.EADDRINUSE
+            else "correct --host or --port"
+        )
         typer.echo(
-            f"longshare local-mesos: cannot listen on {host}:{port}: {bind_error(error)}; stop the "
-            "other program, or choose another --port, and --master for frameworks",
+            f"longshare local-mesos: cannot listen on {host}:{port}: {bind_error(error)}; {remedy}",
             err=True,
         )
         raise typer.Exit(1) from error

@@ -314,3 +314,60 @@ def test_an_empty_option_of_a_conversion_is_refused(option: str) -> None:
 
 def test_not_a_number_is_named_rather_than_the_range_of_an_option() -> None:
     assert "nan is not a finite number" in message("shares --timeout nan", "")
+
+
+def test_a_mark_of_the_byte_order_is_no_mistake_in_a_settings_file(folder: Path) -> None:
+    user = '[[users]]\nname = "u"\ndemand = { cpus = 1 }\n'
+    (folder / "problem.toml").write_text(PROBLEM + user, encoding="utf-8-sig")
+    completed = CliRunner().invoke(app, ["optimum", "problem.toml", "--policy", "tsf"])
+    assert completed.exit_code == 0, completed.stderr
+    (folder / "service.toml").write_text('[listen]\naddress = "unix:///x"\n', encoding="utf-8-sig")
+    assert "unix:///x" in CliRunner().invoke(app, ["shares", "--config", "service.toml"]).stderr
+
+
+def test_commitments_that_a_policy_ignores_are_named(folder: Path) -> None:
+    user = '[[users]]\nname = "u"\ndemand = { cpus = 1 }\ncommitment = 0.5\n'
+    (folder / "problem.toml").write_text(PROBLEM + user)
+    for policy, counts in (("drf", False), ("sdrf", True)):
+        completed = CliRunner().invoke(app, ["optimum", "problem.toml", "--policy", policy])
+        assert completed.exit_code == 0
+        assert ("commitments have no effect under" in completed.stderr) is not counts
+
+
+@pytest.mark.parametrize(
+    ("command", "reason"),
+    [
+        ("sweep study.toml --jobs 0", "give 1 or more, or -1"),
+        ("sweep study.toml --scheduler h:1", "it needs --backend dask"),
+        ("games worst --policy sdrf --alpha 0.5", "it is for dynamic-drf and dynamic-mmf"),
+        ("experiment run drf-baseline --out jobs.csv", "jobs.csv is a file; name a folder"),
+        ("experiment run drf-baseline --master host", "'host' is not HOST:PORT"),
+        ("local-mesos --resources {file}", "an agent without resources can run no task"),
+    ],
+)
+def test_an_option_without_effect_or_sense_is_refused(command: str, reason: str) -> None:
+    words = [word.format(file="") for word in command.split()]
+    completed = CliRunner().invoke(app, words, env={"COLUMNS": "300"})
+    assert completed.exit_code == 2
+    assert reason in completed.stderr
+
+
+@pytest.mark.parametrize(
+    ("variables", "reason"),
+    [
+        ({"LONGSHARE_KEY": "jobs.csv"}, "need LONGSHARE_CA, the service's authority"),
+        ({"LONGSHARE_CA": "jobs.csv"}, "jobs.csv holds no certificate in PEM format; correct"),
+    ],
+)
+def test_files_of_tls_that_cannot_serve_are_named(
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], reason: str
+) -> None:
+    for name, file in variables.items():
+        monkeypatch.setenv(name, file)
+    assert reason in message("shares", "")
+
+
+def test_a_host_that_does_not_exist_is_not_taken_for_a_used_port() -> None:
+    completed = CliRunner().invoke(app, ["local-mesos", "--host", "999.1.1.1", "--agents", "0"])
+    assert completed.exit_code == 1
+    assert completed.stderr.endswith("; correct --host or --port\n")

@@ -457,3 +457,31 @@ def test_the_dates_of_a_csv_are_compared_with_its_run_times(tmp_path: Path) -> N
     assert list(check.differing) == [("ended - started", "jobs.csv", 3)]
     assert not check.agrees
     assert converted.ignored == ()
+
+
+def test_a_duration_that_slurm_could_not_compute_and_a_missing_user_are_named(
+    tmp_path: Path,
+) -> None:
+    converted = sacct(
+        tmp_path,
+        f"{SACCT}|Suspended",
+        f"{record('1', ElapsedRaw='INVALID')}|00:00:00",
+        f"{record('2')}|INVALID",
+        f"{record('3', User='(null)')}|00:00:00",
+    )
+    assert assumed(converted) == {
+        "ElapsedRaw is not set (INVALID): it is not used": [2],
+        "Suspended is not set (INVALID): it is not used": [3],
+    }
+    assert left_out(converted) == {"no user": [4]}
+    assert core_hours(converted) == 8.0
+
+
+def test_a_wait_or_a_cpu_time_that_is_no_number_is_named(tmp_path: Path) -> None:
+    row = "0 {} 100 4 {} -1 4 -1 -1 1 7 1 -1 -1 -1 -1 -1\n"
+    rows = [row.format("10", "90"), row.format("1:00", "90"), row.format("-1", "1m")]
+    content = "".join(f"{job} {text}" for job, text in enumerate(rows, 1))
+    assert assumed(swf_file(tmp_path, content.encode())) == {
+        "the wait is not a number: it counts as unknown": [2],
+        "the CPU time is not a number: it counts as unknown": [3],
+    }

@@ -90,6 +90,7 @@ def search(
     from allocator.theory.games.search import search as look
 
     game_policy, properties = _policy(policy), _properties(wanted)
+    _check_alpha(policy, alpha)
     if out is not None and wanted is None:
         raise typer.BadParameter("needs --property: one file holds one game", param_hint="--out")
     keep("--out", out, (), TOML)
@@ -152,6 +153,7 @@ def worst(
     from allocator.theory.games.search import Effort, climb
 
     game_policy = _policy(policy)
+    _check_alpha(policy, alpha)
     if members < users:
         raise typer.BadParameter(f"is {members}, and {users} play", param_hint="--members")
     keep("--out", out, (), TOML)
@@ -283,6 +285,11 @@ def _properties(wanted: str | None) -> "list[TimeProperty]":
 
         raise typer.BadParameter(unknown("property", wanted, PROPERTIES), param_hint="--property")
     return [time_property for name, time_property in PROPERTIES.items() if wanted in {None, name}]
+
+
+def _check_alpha(policy: str, alpha: float) -> None:
+    if alpha and not policy.startswith("dynamic-"):
+        raise typer.BadParameter("it is for dynamic-drf and dynamic-mmf", param_hint="--alpha")
 
 
 def _below_one(delta: float | None) -> Fraction | None:

@@ -29,6 +29,8 @@ from allocator.slurm_notation import (
     trackable_resources,
 )
 
+_NO_USER = {"", "(null)"}
+"""Values of the column User in rows of no user."""
 _DURATIONS = ("ElapsedRaw", "Elapsed", "CPUTimeRAW", "CPUTime", "Suspended")
 
 
@@ -134,15 +136,7 @@ def _attempt(row: Mapping[str, str]) -> tuple[str, ...]:
 
 def _add(records: Records, row: Mapping[str, str], zone: ZoneInfo, changes: _SizeChanges) -> None:
     job = _job(row)
-    state = job_state(row.get("State", ""))
-    if state not in {"", *WAITING, *RUNNING, *ENDED}:
-        raise UnusableError(f"the state {state!r} is unknown")
-    if not state and "State" in row:
-        records.assume("State is empty: the job counts as ended")
-    if row["Start"] in NEVER or state in WAITING:
-        raise UnusableError("never started")
-    if row["End"] in NEVER or state in RUNNING:
-        raise UnusableError("had not ended")
+    state = _ended_state(records, row)
     durations = _Durations.of(row)
     submitted, started, ended = _times(row, zone, durations)
     demand = _demand(records, row)
@@ -173,6 +167,31 @@ def _add(records: Records, row: Mapping[str, str], zone: ZoneInfo, changes: _Siz
     )
 
 
+def _ended_state(records: Records, row: Mapping[str, str]) -> str:
+    """Return the state of a job that started and ended; empty if the record does not state it.
+
+    Args:
+        records: Collects assumptions about unclear fields.
+        row: Fields of the record by column.
+
+    Raises:
+        UnusableError: The state is unknown, or the job did not start, or did not end.
+    """
+    state = job_state(row.get("State", ""))
+    if state not in {"", *WAITING, *RUNNING, *ENDED}:
+        raise UnusableError(f"the state {state!r} is unknown")
+    if not state and "State" in row:
+        records.assume("State is empty: the job counts as ended")
+    if row["Start"] in NEVER or state in WAITING:
+        raise UnusableError("never started")
+    if row["End"] in NEVER or state in RUNNING:
+        raise UnusableError("had not ended")
+    for name in _DURATIONS:
+        if row.get(name, "0") in NEVER and row.get(name) not in {"", "0", None}:
+            records.assume(f"{name} is not set ({row[name]}): it is not used")
+    return state
+
+
 def _job(row: Mapping[str, str]) -> int:
     whole, dot, _step = (row.get("JobID") or row.get("JobIDRaw", "")).partition(".")
     if dot:
@@ -180,7 +199,7 @@ def _job(row: Mapping[str, str]) -> int:
     job = re.match(r"\d+", whole)
     if job is None:
         raise UnusableError("job is not a number")
-    if not row["User"]:
+    if row["User"] in _NO_USER:
         raise UnusableError("no user")
     return int(job[0])
 

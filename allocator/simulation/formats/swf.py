@@ -134,6 +134,12 @@ def convert(path: Path) -> Conversion:
             batch.lines[rows.kept & too_busy],
         )
         waited, unknown_wait = numbers(batch.columns["waited"])
+        for name, unreadable in (("CPU time", unknown_cpu_time), ("wait", unknown_wait)):
+            assumed.add(
+                f"the {name} is not a number: it counts as unknown",
+                path.name,
+                batch.lines[rows.kept & unreadable],
+            )
         waits, late = microseconds(np.where(unknown_wait, -1.0, waited))
         waits[late] = -1
         tasks = TaskRows(submitted, runtime, batch.columns["user"], job, demand, waits=waits)

@@ -182,7 +182,7 @@ def read_sweep(source: str) -> tuple[Sweep, Path]:
     if source in names():
         file = files(__package__) / f"{source}.toml"
     try:
-        sweep = Sweep.model_validate(tomllib.loads(file.read_text(encoding="utf-8")))
+        sweep = Sweep.model_validate(tomllib.loads(file.read_text(encoding="utf-8-sig")))
     except OSError as error:
         raise SweepError(
             f"{source}: {error.strerror}{did_you_mean(source, names())}; name a file, or a study: "
