@@ -61,14 +61,14 @@ def _pem(path: Path, variable: str, kind: str) -> bytes:
 
     Args:
         path: The file.
-        variable: The environment variable that names the file, for the error.
-        kind: Last words of the line that begins the file's content, such as "PRIVATE KEY".
+        variable: Name of the file's environment variable, for the error.
+        kind: Last words of the content's first line, as in PEM: "PRIVATE KEY".
 
     Raises:
         OSError: the file cannot be read.
-        ValueError: the file has no such line. gRPC would only find that no service answers.
+        ValueError: the file has another format.
     """
     content = read_regular_file(path)
-    if f"{kind}-----".encode() not in content:
+    if f"{kind}-----".encode() not in content:  # gRPC would call the service unavailable
         raise ValueError(f"{path} holds no {kind.lower()} in PEM format; correct {variable}")
     return content
