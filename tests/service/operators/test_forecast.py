@@ -377,8 +377,8 @@ def test_a_task_of_unknown_resources_is_refused_before_the_agents_are_read(
 
 @pytest.mark.parametrize("field", ["demand", "burst"])
 def test_a_resource_that_the_cluster_lacks_is_named_with_a_similar_one(field: str) -> None:
-    amounts = {field: {"cpu": 1.0, "mem": 1.0}}
-    request = admin.ForecastRequest(user="a", burst_seconds=60.0, **amounts)
+    request = admin.ForecastRequest(user="a", burst_seconds=60.0)
+    getattr(request, field).update({"cpu": 1.0, "mem": 1.0})
     with pytest.raises(InvalidQuestionError, match="the cluster has no cpu; did you mean cpus"):
         asyncio.run(Forecasts(crowded().engine, EngineLock()).answer(request))
 
