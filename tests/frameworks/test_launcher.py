@@ -1,6 +1,9 @@
 """Assignment of tasks to offers, without losing any task."""
 
 import asyncio
+import signal
+import subprocess
+import sys
 import threading
 from collections import Counter
 from dataclasses import replace
@@ -165,3 +168,15 @@ def test_an_invalid_task_ends_the_framework_because_its_tasks_are_identical() ->
     launcher.statusUpdate(None, update)
     assert stop.is_set()
     assert launcher.failure == "TASK_ERROR: no such resource"
+
+
+@pytest.mark.parametrize("caught", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_ends_a_framework_as_sigterm_does(caught: signal.Signals) -> None:
+    command = ["framework", "--name", "x", "--master", "127.0.0.1:1"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "allocator.cli", *command], stderr=subprocess.PIPE, text=True
+    ) as running:
+        assert running.stderr is not None
+        assert "waiting for a Mesos master" in running.stderr.readline()
+        running.send_signal(caught)
+        assert running.wait() == 0
