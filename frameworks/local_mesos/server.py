@@ -1,6 +1,7 @@
 """Runs an embedded Mesos: the master, its clock, its HTTP server, and its link to the allocator."""
 
 import asyncio
+import logging
 import signal
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
@@ -11,6 +12,7 @@ from typing import Any
 
 import structlog
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
@@ -84,6 +86,18 @@ class Embedded:
         return f"{host}:{port}"
 
 
+class MalformedRequests(logging.Filter):
+    """Shortens log records of malformed requests, such as of a gRPC client, to a line."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Remove the traceback from the record of a malformed request."""
+        error = record.exc_info[1] if record.exc_info else None
+        if isinstance(error, HttpProcessingError):
+            record.exc_info = None
+            record.msg, record.args = "a client sent a request that is not HTTP/1", ()
+        return True
+
+
 async def run(settings: MasterSettings, ready: Callable[[str], None]) -> None:
     """Run an embedded Mesos until SIGTERM or SIGINT.
 
@@ -97,6 +111,7 @@ async def run(settings: MasterSettings, ready: Callable[[str], None]) -> None:
     stop, starting = asyncio.Event(), asyncio.current_task()
     assert starting is not None
     _on_signals(starting.cancel)
+    logging.getLogger("aiohttp.server").addFilter(MalformedRequests())
     try:
         await _serve(settings, ready, stop)
     except asyncio.CancelledError:

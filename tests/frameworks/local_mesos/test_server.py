@@ -53,6 +53,21 @@ def test_the_server_prints_its_address_and_stops_cleanly_on_request(number: int)
     assert "Traceback" not in out + errors
 
 
+def test_a_client_of_another_protocol_causes_a_line_and_no_traceback() -> None:
+    with command("--port=0", "--agents=0") as process:
+        assert process.stdout is not None
+        lines = iter(process.stdout)
+        address = next(filter(None, (re.search(r"Mesos master on (\S+):(\d+)", x) for x in lines)))
+        with socket.create_connection((address[1], int(address[2]))) as client:
+            client.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(50))  # as of gRPC
+            while client.recv(4096):
+                pass
+        process.send_signal(signal.SIGTERM)
+        out, errors = process.communicate()
+    assert "Traceback" not in out + errors
+    assert errors.count("a client sent a request that is not HTTP/1") == 1
+
+
 def test_a_master_without_a_service_says_what_to_start() -> None:
     with command("--port=0") as process:
         assert process.stdout is not None
