@@ -39,7 +39,7 @@ that a service does once a second, like saving, costs both sides the same, but a
 SETTINGS = '[policy]\nname = "sdrf"\nhalf_life = "1h"\n[log]\nlevel = "warning"\n'
 COMMANDS = {False: "allocator.cli", True: "bench.played.trusting"}
 """Modules to run as `longshare`, by whether the service trusts its peers."""
-MOST_PARTS = 2**23
+MOST_PARTS = 2**25
 
 
 class Side:

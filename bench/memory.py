@@ -20,7 +20,7 @@ from allocator.contract import mesos_pb2 as mesos
 from bench.played.cluster import resources
 
 MIB = 2**20
-MOST_PARTS = 2**23
+MOST_PARTS = 2**25
 """The default of `listen.most_parts`."""
 _PROBE = """
 import re, sys

@@ -446,7 +446,7 @@ class ListenSection(SettingsSection):
     largest_message: Annotated[int, Field(ge=2**16, lt=2**31)] = 256 * 2**20
     """Maximum size of a message in bytes; a snapshot of 10⁴ agents and 10³ frameworks takes a
     tenth of the default."""
-    most_parts: Annotated[int, Field(ge=2**10, lt=2**31)] = 2**23
+    most_parts: Annotated[int, Field(ge=2**10, lt=2**31)] = 2**25
     """Maximum number of parts of a message, at all depths together: agents, resources, names.
     Each part takes about a hundred bytes of memory, however short it is. Larger parts count
     several times: an agent 20 times, a framework 24 times, a resource 12 times plus once for

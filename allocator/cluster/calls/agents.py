@@ -296,7 +296,7 @@ def _read_allocations(
     """
     allocations: dict[str, dict[str, Resources]] = {}
     for allocation in used:
-        roles = allocations.setdefault(allocation.framework_id, {})
+        roles = allocations.setdefault(intern(allocation.framework_id), {})
         for role, resources in parser.used(allocation.resources).items():
             roles[role] = roles[role] + resources if role in roles else resources
     return allocations

@@ -70,7 +70,7 @@ class Sessions:
         recall: Callable[[], Awaitable[Memory | None]],
         took_over: Callable[[], None] = lambda: None,
         timeline: Timeline,
-        most_parts: int = 2**23,
+        most_parts: int = 2**25,
         limits: Limits | None = None,
         virtual_clocks: bool = False,
         rights: Rights,

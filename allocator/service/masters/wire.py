@@ -118,8 +118,8 @@ _AGENT_RESOURCES: dict[str, tuple[str, ...]] = {
     contract.Allocation.DESCRIPTOR.full_name: ("resources",),
 }
 """Message type → fields that contain resources of a snapshot's agents."""
-_SHARE = 32
-"""The lists of one framework in one call may weigh this fraction, 1/32, of a message."""
+_SHARE = 128
+"""The lists of one framework in one call may weigh this fraction, 1/128, of a message."""
 _TOO_LONG = mesos.Resource(
     name="(left out: too many parts for the master's message, listen.most_parts)",
     type=mesos.Value.SCALAR,

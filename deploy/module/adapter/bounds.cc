@@ -64,7 +64,7 @@ Size difference(const Size& one, const Size& other) {
 
 Size sum(const Size& one, const Size& other) { return Size{one.bytes + other.bytes, one.parts + other.parts}; }
 
-bool too_large_for_one(const Size& size) { return size.bytes > kMostBytes / kOfOne || size.parts > kMostParts / kOfOne; }
+bool too_large_for_one(const Size& size) { return size.bytes > kMostBytes / kOfOneInBytes || size.parts > kMostParts / kOfOneInParts; }
 
 // Returns a serialised message with some of its fields only.
 std::string only(const std::set<int>& numbers, const std::string& message) {

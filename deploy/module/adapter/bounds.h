@@ -21,11 +21,12 @@ struct Size {
 };
 
 // The service refuses a message of more than `listen.largest_message`, by default 256 MiB, or with more than
-// `listen.most_parts`, by default 2^23. An eighth is left for the frame of a message and for the service's estimates.
+// `listen.most_parts`, by default 2^25. An eighth is left for the frame of a message and for the service's estimates.
 constexpr std::size_t kMostBytes = (std::size_t{256} << 20) / 8 * 7;
-constexpr std::size_t kMostParts = (std::size_t{1} << 23) / 8 * 7;
-// Largest part of these that one framework or one agent may take.
-constexpr std::size_t kOfOne = 16;
+constexpr std::size_t kMostParts = (std::size_t{1} << 25) / 8 * 7;
+// Largest fraction of the bytes, and of the parts, that one framework or one agent may take.
+constexpr std::size_t kOfOneInBytes = 16;
+constexpr std::size_t kOfOneInParts = 64;
 // Largest description of a framework or agent (FrameworkInfo, SlaveInfo) in bytes. The service's own limit
 // (limits.subscription) is by default a quarter of it.
 constexpr std::size_t kMostDescribed = std::size_t{4} << 20;

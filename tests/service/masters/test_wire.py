@@ -15,6 +15,7 @@ from allocator.cluster.resources import kinds, merge_reservations, shortened
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
 from allocator.cooperative import run_to_completion
+from allocator.service.config import ListenSection
 from allocator.service.masters import wire
 from allocator.service.masters.sessions import serialised
 from allocator.service.masters.wire import (
@@ -25,7 +26,7 @@ from allocator.service.masters.wire import (
     parse_in_steps,
 )
 from bench.played.cluster import PlayedCluster
-from tests.cluster.master_side import framework_info
+from tests.cluster.master_side import framework_info, resources
 from tests.counted import counted
 from tests.service.hostile import calls
 
@@ -351,7 +352,7 @@ def test_a_call_with_lists_of_one_framework_that_are_too_long_is_cut_alone() -> 
         contract.Event(sequence=6, tick=contract.Tick()),
     )
     added, updated, asked, revived, agent, tick = parse(
-        original.SerializeToString(), 32 * 15_000
+        original.SerializeToString(), wire._SHARE * 15_000
     ).events.events
     assert added == contract.Event(
         sequence=1,
@@ -394,8 +395,10 @@ def test_the_bytes_of_a_role_that_excludes_agents_weigh_nothing() -> None:
             framework.excluded.add(role=f"{number}{role}", agent_ids=["s1", "s2"])
         snapshot = contract.Snapshot(frameworks=[framework])
         data = contract.FromMaster(snapshot=snapshot).SerializeToString()
-        assert parse(data, 32 * 450).snapshot == snapshot
-        [read] = parse(data.replace(role[:9].encode(), b"\xff" * 9), 32 * 450).snapshot.frameworks
+        assert parse(data, wire._SHARE * 450).snapshot == snapshot
+        [read] = parse(
+            data.replace(role[:9].encode(), b"\xff" * 9), wire._SHARE * 450
+        ).snapshot.frameworks
         assert len(read.excluded) == 100, "text that is not UTF-8 is escaped"
 
 
@@ -432,7 +435,7 @@ def test_the_bytes_of_a_request_weigh_a_sixteenth_part_each() -> None:
         data = events.SerializeToString()
         assert parse(data, 50_000) == events
         long = message(asked("f", byte * 750_000))
-        assert parse(long.SerializeToString(), 32 * 47_000) == long
+        assert parse(long.SerializeToString(), wire._SHARE * 47_000) == long
 
 
 def test_the_heaviest_requests_are_left_out_of_events_that_are_too_heavy() -> None:
@@ -755,3 +758,35 @@ def test_decisions_are_serialised_as_a_message_with_them_in_few_calls(length: in
     message = contract.ToMaster.FromString(serialised(decisions))
     assert message == contract.ToMaster(decisions=decisions)
     assert counted(lambda: serialised(decisions)) <= 12
+
+
+def weight_of_busy_agents(agents: int, frameworks: int, roles: int) -> float:
+    """Return the weight of a snapshot in which each framework uses two resources on each agent."""
+    used = [
+        contract.Allocation(
+            framework_id=f"f{n}",
+            resources=[
+                part
+                for place in range(roles)
+                for part in resources(f"cpus:0.{n + 1};mem:{n + 64}", f"role{n}/{place}")
+            ],
+        )
+        for n in range(frameworks)
+    ]
+    total = resources("cpus:512;mem:2097152;disk:2097152")
+    agent = contract.AddAgent(info=b"i" * 100, total=total, used=used, running=used)
+    few = contract.FromMaster(snapshot=contract.Snapshot(agents=[agent] * 10))
+    data = few.SerializeToString()
+    return agents / 10 * wire._weight(data, contract.FromMaster.DESCRIPTOR)
+
+
+@pytest.mark.parametrize(
+    ("agents", "frameworks", "roles"),
+    [(5_000, 50, 1), (5_000, 50, 2), (10_000, 50, 1), (5_000, 1, 100)],
+)
+def test_tasks_of_honest_frameworks_on_all_agents_are_within_the_limit(
+    agents: int, frameworks: int, roles: int
+) -> None:
+    """The module keeps an eighth of the limit free."""
+    weight = weight_of_busy_agents(agents, frameworks, roles)
+    assert weight < ListenSection().most_parts * 7 / 8
