@@ -1159,15 +1159,15 @@ class Pool(Generic[User]):
         first, current, growth = self._level_key(accrued)
         tolerance = 4.0 * NEAR * max(abs(current), 1.0) if moves else 0.0
         kind = self._likeness(accrued)
-
-        def rank(allocation: Quantities) -> tuple[Rank, float]:
-            accrued.allocation = allocation
-            self._parameters.rate_allocation(accrued)
-            first, value, growth = self._level_key(accrued)
-            return (first, value if moves else current, (), growth), tolerance
-
+        ranks = _LevelRanks(self, accrued, None if moves else current, tolerance)
         now = (first, current, (), growth), tolerance
-        return RankPreview(now, kind if moves else (kind, current), rank)
+        return RankPreview(now, kind if moves else (kind, current), ranks.rank_of)
+
+    def _level_rank(self, account: Account, allocation: Quantities) -> tuple[int, float, float]:
+        """Give an account an allocation, and return the key of its `Policy.level` then."""
+        account.allocation = allocation
+        self._parameters.rate_allocation(account)
+        return self._level_key(account)
 
     def local_share(self, user: User, held: Quantities, machine: Quantities) -> float:
         """Return a user's dominant share of one machine, divided by the user's weight.
@@ -1494,3 +1494,33 @@ def restore_accumulated_use(
         for user in newcomers:
             accounts[user].cumulative = mean * accounts[user].weight
     pool._summed_at = -math.inf  # noqa: SLF001 - of this module
+
+
+class _LevelRanks:
+    """Ranks of one user with other allocations, under a policy that sets `has_levels`.
+
+    A nested function in place of this class would refer to itself if compiled, so that only the
+    garbage collector could free it.
+
+    Args:
+        pool: The user's pool.
+        accrued: A copy of the user's account, with commitments moved forward to now.
+        priority: The priority with each allocation; None: the allocation determines the priority.
+        tolerance: The tolerance of each rank.
+    """
+
+    __slots__ = ("_accrued", "_pool", "_priority", "_tolerance")
+
+    def __init__(
+        self, pool: Pool[Any], accrued: Account, priority: float | None, tolerance: float
+    ) -> None:
+        self._pool, self._accrued = pool, accrued
+        self._priority, self._tolerance = priority, tolerance
+
+    def rank_of(self, allocation: Quantities) -> tuple[Rank, float]:
+        """Return the user's rank with an allocation, and the rank's tolerance."""
+        first, value, growth = self._pool._level_rank(  # noqa: SLF001 - its own kind
+            self._accrued, allocation
+        )
+        priority = value if self._priority is None else self._priority
+        return (first, priority, (), growth), self._tolerance

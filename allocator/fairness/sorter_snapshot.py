@@ -64,28 +64,16 @@ class _RankedAllocation:
 
     A rank class contains all users that get equal ranks for equal allocations. Allocations that
     result from adding resources are cached by the identity of the added object.
-    This works because a cycle adds few different objects.
+    This works because a cycle adds few different objects. The allocation has no reference to its
+    rank class, which refers to it: both are freed without the garbage collector.
     """
 
-    __slots__ = ("_rank_class", "_successors", "quantities", "rank", "tolerance")
+    __slots__ = ("quantities", "rank", "successors", "tolerance")
 
-    def __init__(
-        self, rank_class: "_RankClass", quantities: Quantities, rank: tuple[Rank, float] | None
-    ) -> None:
-        self._rank_class = rank_class
+    def __init__(self, quantities: Quantities, rank: tuple[Rank, float]) -> None:
         self.quantities = quantities
-        self.rank, self.tolerance = rank if rank is not None else rank_class.rank_of(quantities)
-        self._successors: dict[int, tuple[Quantities, _RankedAllocation]] = {}
-
-    def plus(self, added: Quantities) -> "_RankedAllocation":
-        """Return the allocation after adding quantities, with its rank, which is cached."""
-        if not added:
-            return self._rank_class.held(self.quantities)
-        successor = self._successors.get(id(added))
-        if successor is None:
-            held = self._rank_class.held(self.quantities + added)
-            successor = self._successors[id(added)] = added, held  # keeps the id unique
-        return successor[1]
+        self.rank, self.tolerance = rank
+        self.successors: dict[int, tuple[Quantities, _RankedAllocation]] = {}
 
 
 class _RankClass:
@@ -102,8 +90,18 @@ class _RankClass:
         key = frozenset(quantities.items())
         held = self._held.get(key)
         if held is None:
-            held = self._held[key] = _RankedAllocation(self, quantities, None)
+            held = self._held[key] = _RankedAllocation(quantities, self.rank_of(quantities))
         return held
+
+    def plus(self, held: _RankedAllocation, added: Quantities) -> _RankedAllocation:
+        """Return an allocation after adding quantities, with its rank, which is cached."""
+        if not added:
+            return self.held(held.quantities)
+        successor = held.successors.get(id(added))
+        if successor is None:
+            later = self.held(held.quantities + added)
+            successor = held.successors[id(added)] = added, later  # keeps the id unique
+        return successor[1]
 
 
 class _UserState(Generic[User]):
@@ -206,7 +204,8 @@ class SorterSnapshot(Generic[User]):
             times: The number to add to the allocation count.
         """
         state = self._state(user)
-        held = self._held(state).plus(added)
+        present = self._held(state)
+        held = self._rank_class(state).plus(present, added)
         return self._key_after(state, held.rank, held.tolerance, times)
 
     def holding(self, user: User, total: Quantities, times: int) -> SortKey:
@@ -296,7 +295,7 @@ class SorterSnapshot(Generic[User]):
                     preview.rank_of
                 )
             if state.user not in self._changed:
-                state.held = _RankedAllocation(state.rank_class, state.total, preview.rank)
+                state.held = _RankedAllocation(state.total, preview.rank)
         return state.rank_class
 
     def _compute_key(self, state: _UserState[User]) -> SortKey:

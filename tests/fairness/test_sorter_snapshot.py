@@ -1,5 +1,6 @@
 """A sorter snapshot predicts the order after allocations; the pool confirms the prediction."""
 
+import gc
 import random
 from dataclasses import replace
 from itertools import pairwise
@@ -167,3 +168,21 @@ def test_only_an_allocation_that_changes_a_priority_adds_tolerance() -> None:
     assert moved.position[2] == still.position[2], "both are exact"
     assert moved.tolerance > 0.0 == still.tolerance
     assert front.holding("u", front.held("u") + cpus, 1) == moved
+
+
+def test_a_used_snapshot_is_freed_without_the_garbage_collector() -> None:
+    """A message with a hundred events makes hundreds of ranked allocations."""
+    pool = drawn(random.Random(1), "sdrf", {"half_life": 60}, users=5)
+    list(pool)
+    gc.collect()
+    gc.disable()
+    try:
+        front = SorterSnapshot(pool)
+        for user in list(front):
+            front.sort_key_after(user, GIFTS[0], 1)
+            front.set_held(user, front.held(user) + GIFTS[1], 1)
+        list(front)
+        del front
+        assert gc.collect() == 0, "objects that refer to each other"
+    finally:
+        gc.enable()
