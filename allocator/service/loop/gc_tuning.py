@@ -14,7 +14,7 @@ import resource
 import time
 from pathlib import Path
 
-THRESHOLDS = 1000, 5, 3
+THRESHOLDS = 5000, 1, 1
 """Thresholds for `gc.set_threshold`.
 
 The first is the number of new containers before a collection of the youngest generation. The others
