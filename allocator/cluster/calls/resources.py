@@ -51,7 +51,7 @@ def recover(cluster: Cluster, call: contract.RecoverResources) -> Cooperative[Ca
     cooperative steps.
     """
     parser = ResourceParser(cluster.limits)
-    role, resources = yield from parser.allocated_in_steps(call.resources)
+    role, resources = yield from parser.allocated_in_steps(call.resources[:])
     declined, was_used = call.HasField("filters"), call.is_allocated
     refusal, flaw = parse_filter_duration(call.filters) if declined else (None, None)
     framework, agent_id = call.framework_id, call.agent_id

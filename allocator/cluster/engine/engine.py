@@ -121,6 +121,7 @@ class Engine(View):
         self._cycle = AllocationCycle(self._cluster, settings.seed)
         self._answer = Answer(0)
         """The decisions about the last message."""
+        self._ticked = False
         self._handover = MemoryHandover(memory)
         if memory is not None:
             self._users.inherit(memory)
@@ -241,10 +242,11 @@ class Engine(View):
             slice_offers: Least number of offers in a slice; 0: there are no slices.
         """
         self.statistics.messages += 1
-        self._divergence = None
-        may_skip = self._settings.skips_void_calls and len(events.events) > 1
-        void = superseded(events.events) if may_skip else ()
-        for number, event in enumerate(events.events):
+        self._divergence, self._ticked = None, False
+        received = events.events[:]  # a list costs less than the field
+        may_skip = len(received) > 1 and self._settings.skips_void_calls
+        void = superseded(received) if may_skip else ()
+        for number, event in enumerate(received):
             if number in void and event.sequence == self._sequence + 1:
                 self._sequence = self._seen = event.sequence
                 self.statistics.events += 1
@@ -281,6 +283,11 @@ class Engine(View):
     def answer_size(self) -> int:
         """Bytes of the resources in the longest slice of the answer to the last message."""
         return self._answer.largest_size
+
+    @property
+    def ticked(self) -> bool:
+        """Whether the last message, or its last part, contained a tick of the master."""
+        return self._ticked
 
     def whole_answer(self) -> contract.Decisions:
         """Return all decisions about the last message, including decisions that slices contain."""
@@ -410,8 +417,8 @@ class Engine(View):
 
     def _apply(self, event: contract.Event) -> Cooperative[None]:
         sequence, time_ns = event.sequence, event.time_ns
-        call = self._call_of(event, sequence)
-        cluster = self._cluster
+        call, cluster = self._call_of(event, sequence), self._cluster
+        self._ticked |= call == "tick"
         before_ns = cluster.now_ns
         if time_ns - before_ns > LONGEST_LEAP_NS:
             raise InvalidEvent(

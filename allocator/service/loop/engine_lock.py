@@ -26,16 +26,18 @@ class Run(Generic[Part, T]):
         work: The work, a generator. `EngineLock` runs its steps.
     """
 
+    ended = 0.0
+    """Time of the end of the work, by `time.perf_counter`; 0 before the end."""
+    _parts: deque[Part] | None = None
+    """Parts that have not been read; None before the first part."""
+    _results: Sequence[T] = ()
+    _task: asyncio.Task[None] | None = None
+    """Runs the steps after the first slice of the work; None if there are none."""
+    _changed: asyncio.Event | None = None
+    """Set after each part, and at the end of the task."""
+
     def __init__(self, work: InParts[Part, T]) -> None:
-        self.ended = 0.0
-        """Time of the end of the work, by `time.perf_counter`; 0 before the end."""
         self._work = work
-        self._parts = deque[Part]()
-        self._results: list[T] = []
-        self._task: asyncio.Task[None] | None = None
-        """Runs the steps after the first slice of the work; None if there are none."""
-        self._changed: asyncio.Event | None = None
-        """Set after each part, and at the end of the task."""
 
     @property
     def results(self) -> Sequence[T]:
@@ -69,9 +71,11 @@ class Run(Generic[Part, T]):
                 part = next(self._work)
             except StopIteration as end:
                 self.ended = time.perf_counter()
-                self._results.append(end.value)
+                self._results = (end.value,)
                 return True
             if part is not None:
+                if self._parts is None:
+                    self._parts = deque()
                 self._parts.append(part)
                 if self._changed is not None:
                     self._changed.set()
@@ -105,11 +109,13 @@ class EngineLock:
 
     def __init__(self) -> None:
         self._lock = asyncio.Lock()
+        self._waiting = 0
+        """Number of tasks that wait for the lock."""
         self._answers = asyncio.Semaphore(ANSWERS)
 
     async def __aenter__(self) -> None:
         """Wait for the lock."""
-        await self._lock.acquire()
+        await self._acquire()
 
     async def __aexit__(
         self,
@@ -152,18 +158,32 @@ class EngineLock:
             The work, whose first slice has run. If the slice raises an exception, the method
             raises it.
         """
-        await self._lock.acquire()
-        try:
+        if self._lock.locked() or self._waiting:
+            await self._acquire()
+            try:
+                run = Run(begin())
+                ended = run.advance()
+            except BaseException:
+                self._lock.release()
+                raise
+            if ended:
+                self._lock.release()
+                return run
+        else:  # most work ends in its first slice, during which no other task runs
             run = Run(begin())
-            ended = run.advance()
-        except BaseException:
-            self._lock.release()
-            raise
-        if ended:
-            self._lock.release()
-        else:
-            run.complete(self._lock.release)
+            if run.advance():
+                return run
+            await self._lock.acquire()  # does not wait: no task holds the lock or waits for it
+        run.complete(self._lock.release)
         return run
+
+    async def _acquire(self) -> None:
+        """Acquire the lock, in order of arrival."""
+        self._waiting += 1
+        try:
+            await self._lock.acquire()
+        finally:
+            self._waiting -= 1
 
 
 def _retrieve_exception(task: "asyncio.Task[T]") -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import heapq
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import islice
 from operator import attrgetter
@@ -295,7 +295,7 @@ class Session:
         self.hello = first.hello
         self._timestamp_guard = self._masters.timestamp_guard(self)
 
-    async def serve(self, requests: Requests) -> AsyncIterator[Reply]:  # noqa: C901 - one protocol
+    async def serve(self, requests: Requests) -> AsyncIterator[Reply]:  # noqa: C901, PLR0912 - one protocol
         """Read all messages after Hello, and yield the answers in order.
 
         Raises:
@@ -311,13 +311,14 @@ class Session:
         )
         while (message := await self._next(requests)) is not None:
             received = time.perf_counter()
-            self._bound_timestamps(message)
+            if self._timestamp_guard is not None:
+                self._bound_timestamps(message, self._timestamp_guard)
+            memory: Memory | None = None
             if message.HasField("snapshot"):
                 self.elected_ns = max(message.snapshot.leading_since_ns, 0)
                 self._masters.admit(self)
-            memory: Memory | None = None
-            if message.HasField("snapshot") and self._can_take_over():
-                memory = await self._masters.load_stored_memory()
+                if self._can_take_over():
+                    memory = await self._masters.load_stored_memory()
             self._before_engine = True
             for part in split_message(message):
                 started = time.perf_counter()
@@ -335,14 +336,19 @@ class Session:
                     self._statistics.observe("decide", decided - started)
                     continue
                 if isinstance(answer, contract.Decisions) and self._leads:
-                    self._add_details(answer, part, decided - started)
-                for piece in self._pieces(answer):
-                    yield piece
+                    self._add_details(answer, decided - started)
+                if self._engine.answer_size <= SLICE_BYTES:
+                    yield answer
+                else:
+                    for piece in self._pieces(answer):
+                        yield piece
                 self._statistics.observe("write", time.perf_counter() - decided)
                 self._statistics.observe("decide", decided - started)
                 if self._leads:
                     self._complete(part)
             self._statistics.lag = time.perf_counter() - received
+            self._run = None
+            del message, part  # now, so that the next message does not wait for it
 
     def _pieces(self, answer: Reply) -> Iterable[Reply]:
         """Return messages for an answer: itself, or several if its offers are too long for one."""
@@ -359,15 +365,18 @@ class Session:
         else:
             self._masters.engine_lock.run_if_free(self._engine.rank_ahead)
 
-    def _bound_timestamps(self, message: contract.FromMaster) -> None:
+    def _bound_timestamps(self, message: contract.FromMaster, guard: TimestampGuard) -> None:
         """Correct timestamps of a message that deviate too far from this machine's clock."""
-        if self._timestamp_guard is not None:
-            before = self._timestamp_guard.corrected
-            self._timestamp_guard.bound(message)
-            self._statistics.bounded_stamps += self._timestamp_guard.corrected - before
+        before = guard.corrected
+        guard.bound(message)
+        self._statistics.bounded_stamps += guard.corrected - before
 
-    async def _answer(self, message: contract.FromMaster, memory: Memory | None) -> Reply | None:
+    def _answer(
+        self, message: contract.FromMaster, memory: Memory | None
+    ) -> Awaitable[Reply | None]:
         """Return the answer to a message or to a part of one; None if no answer is needed.
+
+        The caller must await the answer at once.
 
         Args:
             message: The message or part.
@@ -380,13 +389,11 @@ class Session:
         """
         self._run = None
         match message.WhichOneof("message"):
+            case "events":
+                return self._apply(message.events)
             case "snapshot":
                 snapshot = message.snapshot
-                return await self._masters.engine_lock.run(
-                    lambda: self._restoring(snapshot, memory)
-                )
-            case "events":
-                return await self._apply(message.events)
+                return self._masters.engine_lock.run(lambda: self._restoring(snapshot, memory))
             case "hello":
                 raise ProtocolError(
                     grpc.StatusCode.FAILED_PRECONDITION, "the master's side sent Hello twice"
@@ -484,10 +491,11 @@ class Session:
             latest = max((event.sequence for event in events.events), default=0)
             return _empty_answer(latest, reason)
         try:
-            self._run = await self._masters.engine_lock.start(lambda: self._applying(events))
+            run = await self._masters.engine_lock.start(lambda: self._applying(events))
         except InvalidEvent as error:
             return self._request_snapshot(str(error))
-        return await self._proceed(self._run)
+        self._run = run
+        return self._checked(run.results[0]) if run.results else await self._proceed(run)
 
     async def _proceed(self, run: Run[contract.Decisions, contract.Decisions]) -> Reply:
         """Wait for the next slice of the engine's answer, or for the last decisions; return them.
@@ -502,17 +510,23 @@ class Session:
         """
         try:
             part = None if run.results else await run.part()
-            if part is not None:
-                decisions = part
-            else:
-                decisions = run.results[0] if run.results else await run.result()
-            self._check_not_ended()  # the stream may have ended meanwhile
+            if part is None:
+                return self._checked(run.results[0] if run.results else await run.result())
         except InvalidEvent as error:
             return self._request_snapshot(str(error))
-        divergence = self._engine.divergence() if part is None else None
-        if divergence is not None:
-            return self._request_snapshot(divergence)
-        return decisions
+        self._check_not_ended()  # the stream may have ended meanwhile
+        return part
+
+    def _checked(self, decisions: contract.Decisions) -> Reply:
+        """Return the last decisions about events, or a request for a snapshot if it is needed.
+
+        Raises:
+            Ended: the service has ended the stream.
+        """
+        if self._end_reason is not None:  # the stream may have ended meanwhile
+            raise Ended(self._end_reason)
+        divergence = self._engine.divergence()
+        return decisions if divergence is None else self._request_snapshot(divergence)
 
     def _applying(self, events: contract.Events) -> InParts[contract.Decisions, contract.Decisions]:
         """Return the engine's steps that apply events; called once the engine lock is held.
@@ -524,13 +538,14 @@ class Session:
             InvalidEvent: the events were too heavy to be parsed, so a snapshot is needed.
             Ended: the service has ended the stream.
         """
-        self._check_not_ended()
+        if self._end_reason is not None:
+            raise Ended(self._end_reason)
         if self._unread is not None:
             self._engine.note_skipped_events(events.events)
             raise InvalidEvent(self._unread)
         self._notify_engine_access()
         if self._timestamp_guard is not None:
-            self._timestamp_guard.record(max(map(_event_time, events.events), default=0))
+            self._timestamp_guard.record(max(map(_event_time, events.events[:]), default=0))
         in_slices = self.hello.contract_version >= _VERSION_OF_SLICES
         return self._engine.apply_in_steps(events, SLICE_OFFERS if in_slices else 0)
 
@@ -550,30 +565,18 @@ class Session:
         claims = self.elected_ns > 0 and not self._leads
         return claims and self._masters.takeover_blocker(self) is None
 
-    def _is_measured(self, message: contract.FromMaster) -> bool:
-        """Return whether the answer to a message has to contain measurements.
+    def _add_details(self, decisions: contract.Decisions, seconds: float) -> None:
+        """Add measurements and rejected frameworks, if the last answer has to contain them.
 
         The answer to a message with a tick contains them; other answers contain them only if the
-        master's options request it.
-        """
-        for event in message.events.events:  # `any` with a generator would cost three calls
-            if event.HasField("tick"):
-                return True
-        return self.hello.options.always_measure
-
-    def _add_details(
-        self, decisions: contract.Decisions, message: contract.FromMaster, seconds: float
-    ) -> None:
-        """Add measurements and rejected frameworks, if the answer to a message has to contain them.
-
-        The measurements are the number of allocation cycles, their duration and the active filters.
+        master's options request it. The measurements are the number of allocation cycles, their
+        duration and the active filters.
 
         Args:
             decisions: The answer.
-            message: The message.
             seconds: Time that the engine took to compute the decisions.
         """
-        if not self._is_measured(message):
+        if not (self._engine.ticked or self.hello.options.always_measure):
             return
         statistics = decisions.statistics
         statistics.allocation_runs = self._engine.statistics.runs - self._cycles_before
@@ -725,9 +728,22 @@ class Session:
             ProtocolError: the message violates the contract.
             Ended: the service has ended the stream.
         """
-        message = await self._read(requests) if self._end_reason is None else None
         if self._end_reason is not None:
             raise Ended(self._end_reason)
+        # The read runs in the stream's own task: another would cost two iterations of the loop.
+        self._reader = reader = asyncio.current_task()
+        message: contract.FromMaster | PendingMessage | None = None
+        try:
+            message = await anext(requests)
+        except StopAsyncIteration:
+            pass
+        except asyncio.CancelledError:
+            if self._reader is not None or reader is None:  # `end` did not cause it
+                raise
+            reader.uncancel()
+        finally:
+            self._reader = None
+        self._check_not_ended()
         self._masters.touch(self)
         self._unread = None
         if message is None or isinstance(message, contract.FromMaster):
@@ -742,23 +758,6 @@ class Session:
                 grpc.StatusCode.INVALID_ARGUMENT,
                 f"the received bytes are not a message of the contract: {error}",
             ) from error
-
-    async def _read(self, requests: Requests) -> contract.FromMaster | PendingMessage | None:
-        """Wait for a message; return None if the stream has ended or the service has ended it.
-
-        The read runs in the stream's own task, because a separate task would cost two iterations of
-        the event loop per message.
-        """
-        self._reader = reader = asyncio.current_task()
-        try:
-            return await anext(requests, None)
-        except asyncio.CancelledError:
-            if self._end_reason is None or reader is None:
-                raise
-            reader.uncancel()
-            return None
-        finally:
-            self._reader = None
 
 
 def _empty_answer(sequence: int, waiting_for: str | None = None) -> contract.Decisions:

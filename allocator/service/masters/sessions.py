@@ -1,9 +1,11 @@
 """The gRPC service for Mesos masters: all connected masters, of which only the leader is served."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
 
 import grpc
 import structlog
+from google.protobuf.message import DecodeError
 
 from allocator.cluster.engine import Engine
 from allocator.cluster.input.limits import Limits
@@ -126,9 +128,10 @@ class Sessions:
         closed = "the master's side lost its connection"
         try:
             self._register(session)
-            await session.greet(requests)
+            messages = aiter(requests)  # gRPC's object would forward each `anext` to it
+            await session.greet(messages)
             self._log_opened(session)
-            async for answer in session.serve(requests):
+            async for answer in session.serve(messages):
                 yield answer
             closed = "the master's side closed the stream"
         except ProtocolError as error:
@@ -309,6 +312,8 @@ def _parser(
     def parse(data: bytes) -> contract.FromMaster | PendingMessage:
         if len(data) > wire.MAX_STEP_BYTES:
             return wire.parse_in_steps(data, most_parts, limits)
+        with suppress(DecodeError):  # perhaps because of text that is not UTF-8
+            return contract.FromMaster.FromString(data)
         try:
             return wire.parse(data, most_parts, limits)
         except wire.WireError:  # the session parses again, and reports it

@@ -91,7 +91,7 @@ class TimestampGuard:
             message: The message to change.
         """
         now = self._timeline.now_ns
-        for event in message.events.events:
+        for event in message.events.events[:]:
             ahead = event.time_ns - now
             if abs(ahead) > TOLERANCE_NS:
                 self._note_correction(ahead)

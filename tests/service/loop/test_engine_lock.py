@@ -157,3 +157,18 @@ def test_short_work_is_left_out_while_another_task_uses_the_engine() -> None:
 
     asyncio.run(main())
     assert done == [True]
+
+
+def test_short_work_does_not_overtake_tasks_that_wait_for_the_engine() -> None:
+    engine, lock = Engine(), EngineLock()
+
+    async def main() -> None:
+        async with lock:
+            waiting = asyncio.create_task(lock.run(lambda: engine.apply_in_steps("a", 0)))
+            await asyncio.sleep(0)
+        # The lock is free, but the waiting task has not run since.
+        await lock.run(lambda: engine.apply_in_steps("b", 0))
+        await waiting
+
+    asyncio.run(main())
+    assert engine.done == ["a", "b"]
