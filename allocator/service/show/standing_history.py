@@ -73,10 +73,9 @@ class StandingHistory:
             adapter: The adapter, before the change.
             instant: Time of the change, in seconds since the epoch.
         """
-        behind = instant < self._next - 2 * EVERY
-        if (instant < self._next and not behind) or not adapter.pool.capacity:
+        if self._next - 2 * EVERY <= instant < self._next or not adapter.pool.capacity:
             return None
-        if behind:
+        if instant < self._next:
             self.backlog.finish()
             self._kept.clear()  # the clock of another master, which is behind
             self._recent.clear()
