@@ -50,6 +50,11 @@ OWN_COLUMNS = (
     "resizetime",
     "restartcnt",
     "mincpus",
+    "maxnodes",
+    "numtasks",
+    "ntpernode",
+    "ntpersocket",
+    "minmemory",
     "oversubscribe",
     "nodelist",
     "tres-alloc",
@@ -63,16 +68,27 @@ TEXT_COLUMNS = (
     "qos",
     "reason",
     "cpus-per-tres",
+    "tres-per-node",
+    "tres-per-socket",
     "reqnodes",
     "feature",
 )
 """Columns of `squeue --Format` that may contain any character. They follow `OWN_COLUMNS`."""
-WIDTHS = {"reason": 100, "reqnodes": 250, "feature": 250}
+WIDTHS = {
+    "reason": 100,
+    "tres-per-node": 3,
+    "tres-per-socket": 3,
+    "reqnodes": 250,
+    "feature": 250,
+}
 """Columns of which `squeue` prints so many characters.
 
 A reason can end with all unavailable nodes, and each job can ask for thousands of nodes. Jobs whose
-requests begin alike count as jobs that fit on the same nodes.
+requests begin alike count as jobs that fit on the same nodes. Three characters tell `N/A` from a
+request for generic resources.
 """
+_NO_REQUEST = "N/A"
+"""Printed for a job without a request for generic resources."""
 SEPARATOR = "|"
 """Separates the columns of `OWN_COLUMNS`."""
 _HOLDING = {*RUNNING, "CONFIGURING", "RESIZING"}
@@ -139,7 +155,7 @@ class Job:
     restarts: int
     """Number of earlier attempts that were requeued."""
     quantities: Quantities
-    """Allocated resources; of a pending job, the resources that one task will get at least."""
+    """Allocated resources; of a pending job, the most resources that one task may get."""
     nodes: str = ""
     """The nodes of a job with a start, in Slurm's notation."""
     exclusive: bool = False
@@ -214,6 +230,8 @@ class ClusterNode:
     partitions: tuple[str, ...]
     changed: float | None
     """Time at which the reason of an unusable node was set, in seconds since 1970."""
+    sockets: int = 0
+    """Number of sockets; 0 if Slurm does not tell."""
 
     @property
     def counts(self) -> bool:
@@ -234,7 +252,7 @@ reaches from the name or the account to Slurm's SuspendTime."""
 
 
 class NodeSize(NamedTuple):
-    """The size of a partition's nodes, for jobs that get whole nodes."""
+    """The number and the size of a partition's nodes, for the most resources of pending jobs."""
 
     cpus: int
     """The mean number of CPUs of the partition's nodes, rounded up."""
@@ -242,6 +260,20 @@ class NodeSize(NamedTuple):
     """The smallest number of GPUs of the partition's nodes."""
     mem: int
     """The smallest memory of the partition's nodes, in MiB."""
+    nodes: int
+    """The number of the partition's nodes."""
+    sockets: int
+    """The smallest number of sockets of the partition's nodes; 0 if Slurm does not tell."""
+    largest: Mapping[str, float]
+    """The largest amount of each resource on one of the partition's nodes."""
+
+
+class _Allocation(NamedTuple):
+    """Resources that a pending job asks for, or may get."""
+
+    nodes: float
+    cpus: float
+    gpus: float
 
 
 class SeenJob(NamedTuple):
@@ -275,18 +307,11 @@ class JobReader:
 
     def set_nodes(self, nodes: Iterable["ClusterNode"]) -> None:
         """Replace the nodes of the cluster, for pending jobs that will get whole nodes."""
-        members: dict[str, list[dict[str, float]]] = {}
+        members: dict[str, list[ClusterNode]] = {}
         for node in nodes:
             for partition in node.partitions:
-                members.setdefault(partition, []).append(node.quantities.to_doubles())
-        sizes = {
-            partition: NodeSize(
-                ceil(sum(amounts.get("cpus", 0.0) for amounts in group) / len(group)),
-                int(min(amounts.get("gpus", 0.0) for amounts in group)),
-                int(min(amounts.get("mem", 0.0) for amounts in group)),
-            )
-            for partition, group in members.items()
-        }
+                members.setdefault(partition, []).append(node)
+        sizes = {partition: _size(group) for partition, group in members.items()}
         if sizes != self._sizes:
             self._sizes = sizes
             self.forget()
@@ -466,11 +491,25 @@ def _placement(fields: Mapping[str, str]) -> tuple[str, str]:
     return _key(fields["reqnodes"].rstrip(" ")), _key(fields["feature"].rstrip(" "))
 
 
-def _expected(fields: Mapping[str, str], sizes: Mapping[str, NodeSize], *, whole: bool) -> str:
-    """Return the trackable resources that a pending job will get at least.
+def _size(nodes: Collection[ClusterNode]) -> NodeSize:
+    """Return the number and the size of a partition's nodes."""
+    amounts = [node.quantities.to_doubles() for node in nodes]
+    return NodeSize(
+        ceil(sum(node.get("cpus", 0.0) for node in amounts) / len(amounts)),
+        int(min(node.get("gpus", 0.0) for node in amounts)),
+        int(min(node.get("mem", 0.0) for node in amounts)),
+        len(amounts),
+        min(node.sockets for node in nodes),
+        {kind: max(node.get(kind, 0.0) for node in amounts) for kind in _SPARE_KINDS},
+    )
 
-    squeue shows the requested resources: without the CPUs of `--mincpus` and `--cpus-per-gpu`, and
-    without the remaining CPUs and GPUs of nodes that the job will get as a whole.
+
+def _expected(fields: Mapping[str, str], sizes: Mapping[str, NodeSize], *, whole: bool) -> str:
+    """Return the most trackable resources that a pending job may get.
+
+    squeue shows the requested resources: with the smallest number of nodes, without the CPUs of
+    `--mincpus` and `--cpus-per-gpu`, and without the remaining CPUs and GPUs of nodes that the job
+    will get as a whole.
 
     Args:
         fields: All columns of the job's row.
@@ -480,32 +519,127 @@ def _expected(fields: Mapping[str, str], sizes: Mapping[str, NodeSize], *, whole
     Raises:
         NotationError: A field has an unknown form.
     """
-    text = fields["tres-alloc"]
+    resources = dict(trackable_resources(fields["tres-alloc"]))
+    asked = _Allocation(
+        number(resources.get("node", "1"), "nodes"),
+        number(resources.get("cpu", "0"), "cpus"),
+        generic_resources(resources).get("gpus", 0.0),
+    )
+    wanted = _sizes_of(fields, sizes)
+    nodes = _most_nodes(fields, asked, mebibytes(resources.get("mem", "0")), wanted)
+    if nodes > asked.nodes > 0 and _asks_for_each_node(fields):
+        for name, amount in resources.items():
+            if name.startswith("gres/"):
+                resources[name] = str(ceil(number(amount, name) * nodes / asked.nodes))
+    gpus = generic_resources(resources).get("gpus", 0.0)
     per_gpu = re.search(r"gpu[:=](\d+)$", fields["cpus-per-tres"])
-    if not whole and per_gpu is None and fields["mincpus"] in {"0", "1"}:
-        return text
-    resources = dict(trackable_resources(text))
-    nodes = number(resources.get("node", "1"), "nodes")
-    gpus = number(resources.get("gres/gpu", "0"), "gpus")
-    cpus = number(resources.get("cpu", "0"), "cpus")
-    least = max(cpus, nodes * number(fields["mincpus"], "mincpus"))
+    cpus = max(
+        asked.cpus,
+        nodes * number(fields["mincpus"], "mincpus"),
+        gpus * int(per_gpu[1]) if per_gpu is not None else 0.0,
+    )
+    most = _Allocation(nodes, cpus, gpus)
     if whole:
-        wanted = _sizes_of(fields, sizes)
-        least = max(least, nodes * max((size.cpus for size in wanted), default=0))
-        all_gpus = nodes * min((size.gpus for size in wanted), default=0)
-        if all_gpus > gpus:
-            gpus = all_gpus
+        kept = _whole_nodes(most, wanted)
+        if kept.gpus > gpus:
             resources = {
                 name: amount
                 for name, amount in resources.items()
                 if not name.startswith("gres/gpu:")
             }
-            resources["gres/gpu"] = str(int(all_gpus))
-    if per_gpu is not None:
-        least = max(least, gpus * int(per_gpu[1]))
-    if least > cpus:
-        resources["cpu"] = str(int(least))
+            resources["gres/gpu"] = str(int(kept.gpus))
+        cpus = kept.cpus
+        if fields["oversubscribe"] not in _EXCLUSIVE:  # Slurm allocates the whole nodes
+            most = kept
+    if "mem" in resources and most != asked:
+        memory = _most_memory(mebibytes(resources["mem"]), fields["minmemory"], asked, most, wanted)
+        resources["mem"] = f"{memory}M"
+    if nodes > asked.nodes:
+        resources["node"] = str(int(nodes))
+    if cpus > asked.cpus:
+        resources["cpu"] = str(int(cpus))
     return ",".join(f"{name}={amount}" for name, amount in resources.items())
+
+
+def _asks_for_each_node(fields: Mapping[str, str]) -> bool:
+    """Return whether a job asks for generic resources on each node, or on each socket."""
+    return not fields["tres-per-node"] == fields["tres-per-socket"] == _NO_REQUEST
+
+
+def _most_nodes(
+    fields: Mapping[str, str], asked: _Allocation, memory: float, wanted: Iterable[NodeSize]
+) -> float:
+    """Return the largest number of nodes that a pending job may get.
+
+    It is the end of the requested range, which Slurm replaces by an estimate for a job without
+    `--nodes`. It is larger if the tasks or resources do not fit on so few nodes.
+
+    Args:
+        fields: All columns of the job's row.
+        asked: The requested resources, with the smallest number of nodes.
+        memory: The requested memory in MiB.
+        wanted: The nodes of the job's partitions.
+
+    Raises:
+        NotationError: A field has an unknown form.
+    """
+    names = ("maxnodes", "numtasks", "ntpernode", "ntpersocket")
+    last, tasks, of_node, of_socket = (
+        0.0 if fields[name] in NEVER else number(fields[name], name) for name in names
+    )
+    most = asked.nodes
+    for size in wanted:
+        amounts = {"cpus": asked.cpus, "gpus": asked.gpus, "mem": memory}
+        parts = [(amounts[kind], largest) for kind, largest in size.largest.items()]
+        parts += [(tasks, of_node), (tasks, of_socket * size.sockets)]
+        needed = max((ceil(amount / each) for amount, each in parts if each), default=0)
+        most = max(most, min(max(last, needed), size.nodes))
+    return most
+
+
+def _whole_nodes(most: _Allocation, wanted: Collection[NodeSize]) -> _Allocation:
+    """Return the CPUs and GPUs of a job that keeps all other users away from its nodes."""
+    cpus = most.nodes * max((size.cpus for size in wanted), default=0)
+    gpus = most.nodes * min((size.gpus for size in wanted), default=0)
+    return _Allocation(most.nodes, max(most.cpus, cpus), max(most.gpus, gpus))
+
+
+def _most_memory(
+    requested: float,
+    each: str,
+    asked: _Allocation,
+    most: _Allocation,
+    wanted: Iterable[NodeSize],
+) -> int:
+    """Return the most memory that a pending job may get, in MiB.
+
+    squeue does not tell `--mem` from `--mem-per-cpu`. If both would lead to the requested memory,
+    the larger amount counts, up to the memory of the nodes.
+
+    Args:
+        requested: The memory of the request.
+        each: The memory of each node, or of each CPU, as squeue shows it.
+        asked: The requested resources.
+        most: The most resources that the job may get.
+        wanted: The nodes of the job's partitions.
+
+    Raises:
+        NotationError: `each` has an unknown form.
+    """
+    amount = mebibytes(each)
+    of_nodes = most.nodes / asked.nodes if asked.nodes else 1.0
+    of_cpus = most.cpus / asked.cpus if asked.cpus else 1.0
+    of_gpus = most.gpus / asked.gpus if asked.gpus else 1.0
+    factors = []
+    if amount and amount * asked.nodes == requested:
+        factors.append(of_nodes)
+    if amount and amount * asked.cpus == requested:
+        factors.append(of_cpus)
+    if not factors and asked.gpus:  # `--mem-per-gpu`, or `--mem=0`
+        factors = [of_gpus] if amount else [of_nodes, of_gpus]
+    factor = max(factors or (of_nodes, of_cpus))
+    limit = most.nodes * max((size.largest["mem"] for size in wanted), default=0.0)
+    return ceil(max(requested, min(requested * factor, limit)))
 
 
 def _sizes_of(fields: Mapping[str, str], sizes: Mapping[str, NodeSize]) -> list[NodeSize]:
@@ -669,6 +803,7 @@ def _node(line: str) -> ClusterNode:
         amounts,
         tuple(partitions.split(",")) if partitions else (),
         _moment(reason[1], "Reason", where) if reason else None,
+        int(sockets) if (sockets := _value(line, "Sockets") or "").isdecimal() else 0,
     )
 
 

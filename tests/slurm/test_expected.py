@@ -6,16 +6,18 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
+from allocator.slurm.client import SlurmClient
+from allocator.slurm.jobs import Job, JobReader, read_nodes
 from frameworks.local_slurm.cluster import LocalSlurm
 from frameworks.local_slurm.configuration import NodeGroup, SlurmSettings
 from tests.slurm.real import ROOT, bridge_to, poll_until, reason_to_skip
 
-OPTIONS = (
-    ("--exclusive",),
+OPTIONS = (  # `--mem` with more CPUs than nodes: otherwise it could be `--mem-per-cpu`
+    ("--exclusive", "--ntasks=2"),
     ("--exclusive", "--nodes=2", "--ntasks=3"),
     ("--exclusive=user",),
-    ("--mincpus=5",),
-    ("--mincpus=3", "--nodes=2"),
+    ("--mincpus=5", "--ntasks=2"),
+    ("--mincpus=3", "--nodes=2", "--ntasks=3"),
     ("--ntasks=2", "--cpus-per-task=3"),
     ("--mem=0",),
     ("--overcommit", "--ntasks=3"),
@@ -47,3 +49,66 @@ def test_a_pending_job_counts_as_much_as_it_gets_at_its_start() -> None:
         idle = bridge.state._owned.idle(bridge.state.path(kept.user, kept.account))
         given[kept.number] += idle
         assert expected == given
+
+
+RANGES = (
+    ("--nodes=1-4", "--cpus-per-task=4"),
+    ("--nodes=1-4", "--ntasks=4", "--mem=1000"),
+    ("--nodes=1-4", "--mem-per-cpu=500", "--cpus-per-task=2"),
+    ("--nodes=1-4", "--exclusive"),
+    ("--nodes=1-4", "--gpus-per-node=4"),
+    ("--nodes=1-4", "--gpus-per-node=2", "--cpus-per-gpu=3"),
+    ("--nodes=1-3", "--gpus-per-node=2", "--mem-per-gpu=300", "--ntasks=8"),
+    ("--nodes=1-3", "--overcommit"),
+    ("--nodes=1-100000", "--gres=gpu:1"),
+    ("--ntasks=4", "--ntasks-per-node=1", "--gres=gpu:4"),
+    ("--ntasks=4", "--ntasks-per-node=1", "--gres=gpu:4", "--mem=4000"),
+    ("--ntasks=6", "--ntasks-per-node=4", "--gres=gpu:1"),
+    ("--ntasks=4", "--cpus-per-task=8", "--gres=gpu:4"),
+    ("--ntasks=4", "--mem-per-cpu=4000", "--gres=gpu:4"),
+    ("--ntasks=4", "--spread-job", "--gres=gpu:2", "--mem=1000"),
+    ("--ntasks=16", "--mem=1000"),
+    ("--gpus=8", "--mem=1000"),
+    ("--exclusive",),
+    ("--exclusive", "--ntasks=2", "--mem=500"),
+)
+"""Requests for which Slurm allocates more than the least. Without `--mem`, Slurm allocates memory
+for each CPU."""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    reason_to_skip(accounting=True) is not None, reason=str(reason_to_skip(accounting=True))
+)
+def test_a_pending_job_of_several_possible_sizes_counts_as_the_largest() -> None:
+    """Each job gets the whole cluster, so Slurm allocates the most."""
+    settings = SlurmSettings(
+        nodes=(NodeGroup("n", 4, 8, 4000, "gpu:4"),),
+        accounting=True,
+        overrides={"DefMemPerCPU": "100", "AccountingStorageEnforce": "nojobs"},
+    )
+    with (
+        TemporaryDirectory(prefix="longshare-ranges-") as folder,
+        LocalSlurm(Path(folder) / "slurm", settings, ROOT) as slurm,
+    ):
+        client = SlurmClient(slurm.environment, timeout=20.0)
+        reader = JobReader()
+        reader.set_nodes(read_nodes(client.nodes()))
+        expected, given = {}, {}
+        for options in RANGES:
+            number = slurm.submit("--hold", *options, script="sleep 300")
+            expected[options] = seen(client, reader, number).quantities
+            slurm.run("scontrol", "release", str(number))
+            deadline = time.monotonic() + 30.0
+            while (job := seen(client, reader, number)).started is None:
+                assert time.monotonic() < deadline, f"{options}: {job}"
+                time.sleep(0.1)
+            given[options] = job.quantities
+            slurm.run("scancel", str(number))
+        assert expected == given
+
+
+def seen(client: SlurmClient, reader: JobReader, number: int) -> Job:
+    """Return a job as the service reads it."""
+    (job,) = (job for job, _ in reader.read(client.jobs()) if job.number == number)
+    return job

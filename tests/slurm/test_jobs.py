@@ -24,13 +24,13 @@ from allocator.slurm.timelines import JobTimeline
 
 COLUMNS = (*OWN_COLUMNS, *TEXT_COLUMNS)
 PENDING = (
-    "0:00|13|13|1-3,6-9%2|N/A|PENDING|999|0|1795707788|1795707788|1827243789|NONE|N/A|0|1|OK||"
-    "cpu=2,mem=62.50G,node=1,billing=1,gres/gpu=2,gres/gpu:a100=2|games|phys|gpu,main|normal|"
-    "Priority|N/A||(null)"
+    "0:00|13|13|1-3,6-9%2|N/A|PENDING|999|0|1795707788|1795707788|1827243789|NONE|N/A|0|1|1|2|0|N/A|64000M|"
+    "OK||cpu=2,mem=62.50G,node=1,billing=1,gres/gpu=2,gres/gpu:a100=2|games|phys|gpu,main|normal|"
+    "Priority|N/A|gre|N/A||(null)"
 )
 RUNNING = (
-    "1-02:03:04|4|4|N/A|N/A|RUNNING|1|0|1795707933|1795707933|1795707933|1827243933|N/A|0|1|OK|n4|"
-    "cpu=1,mem=1G,node=1,billing=1|man|(null)|main|(null)|None|N/A||(null)"
+    "1-02:03:04|4|4|N/A|N/A|RUNNING|1|0|1795707933|1795707933|1795707933|1827243933|N/A|0|1|1|1|0|N/A|1G|"
+    "OK|n4|cpu=1,mem=1G,node=1,billing=1|man|(null)|main|(null)|None|N/A|N/A|N/A||(null)"
 )
 NODE = (
     "NodeName=n4 Arch=x86_64 CPUAlloc=3 CPUTot=40 Gres=gpu:a100:4 OS=Linux 6.18 #1 SMP @0  "
@@ -129,6 +129,77 @@ def test_a_pending_job_counts_as_much_as_slurm_allocates_at_its_start(
     assert job.quantities == Quantities.parse(resources)
 
 
+@pytest.mark.parametrize(
+    ("fields", "asked", "resources"),
+    [
+        ({"maxnodes": "4", "mincpus": "4"}, "cpu=4,mem=400M,node=1", "cpus:16;mem:1600"),
+        ({"maxnodes": "100000"}, "cpu=1,mem=100M,node=1", "cpus:4;mem:400"),
+        ({"maxnodes": "3", "minmemory": "1G"}, "cpu=4,mem=1G,node=1", "cpus:4;mem:3072"),
+        ({"maxnodes": "3"}, "cpu=4,mem=400M,node=1", "cpus:4;mem:400"),
+        ({"maxnodes": "3", "minmemory": "0"}, "cpu=4,mem=4000M,node=1", "cpus:4;mem:12000"),
+        (
+            {"numtasks": "6", "ntpernode": "4", "mincpus": "4", "tres_per_node": "gre"},
+            "cpu=6,mem=600M,node=1,gres/gpu=4",
+            "cpus:8;mem:800;gpus:8",
+        ),
+        (
+            {"numtasks": "6", "ntpersocket": "1", "tres_per_node": "gre"},
+            "cpu=6,mem=600M,node=1,gres/gpu=4",
+            "cpus:6;mem:600;gpus:12",
+        ),
+        (
+            {"maxnodes": "4", "tres_per_socket": "gre"},
+            "cpu=4,mem=400M,node=1,gres/gpu=1,gres/gpu:a100=1",
+            "cpus:4;mem:400;gpus:4",
+        ),
+        ({"maxnodes": "4"}, "cpu=4,mem=400M,node=1,gres/gpu=4", "cpus:4;mem:400;gpus:4"),
+        ({"minmemory": "1000M"}, "cpu=1,mem=1000M,node=1,gres/gpu=8", "cpus:2;mem:2000;gpus:8"),
+        (
+            {"maxnodes": "4", "tres_per_node": "gre"},
+            "cpu=8,mem=1000M,node=1,gres/gpu=2",
+            "cpus:8;mem:4000;gpus:8",
+        ),
+        (
+            {"minmemory": "4000M", "tres_per_node": "gre"},
+            "cpu=4,mem=16000M,node=1,gres/gpu=4",
+            "cpus:4;mem:16000;gpus:16",
+        ),
+        ({"oversubscribe": "NO"}, "cpu=1,mem=100M,node=1", "cpus:8;mem:800;gpus:4"),
+        (
+            {"oversubscribe": "NO", "minmemory": "3000M"},
+            "cpu=1,mem=3000M,node=1",
+            "cpus:8;mem:4000;gpus:4",
+        ),
+        (
+            {"oversubscribe": "NO", "minmemory": "500M"},
+            "cpu=2,mem=500M,node=1",
+            "cpus:8;mem:500;gpus:4",
+        ),
+    ],
+)
+def test_a_pending_job_counts_with_the_most_that_slurm_may_allocate(
+    fields: dict[str, str], asked: str, resources: str
+) -> None:
+    """Rows of Slurm 22.05 with ranges of nodes, tasks per node, and amounts of each node."""
+    reader = JobReader()
+    line = "State=IDLE Partitions=main Sockets=2 CfgTRES=cpu=8,mem=4000M,gres/gpu=4"
+    reader.set_nodes(read_nodes("\n".join(f"NodeName=n{place} {line}" for place in range(4))))
+    plain = {"partition": "main", "tres_per_node": "N/A", "minmemory": "100M", "tres_alloc": asked}
+    row = changed(PENDING, arraytaskid="N/A", **{**plain, **fields})
+    ((job, _),) = reader.read(printed(row))
+    assert job.quantities == Quantities.parse(resources)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"maxnodes": "-2"}, {"numtasks": "x"}, {"ntpernode": "1-2"}, {"ntpersocket": "*"},
+     {"minmemory": "4?", "mincpus": "5"}],
+)  # fmt: skip
+def test_an_unknown_form_of_a_requested_amount_is_no_zero(fields: dict[str, str]) -> None:
+    with pytest.raises(ShapeError, match="job 13: tres-alloc"):
+        read(changed(PENDING, **fields))
+
+
 def test_a_running_job_has_a_start_but_its_planned_end_is_no_end() -> None:
     (seen,) = JobReader().read(printed(RUNNING))
     assert (seen.job.started, seen.job.ended, seen.ran) == (1795707933.0, None, 93784.0)
@@ -195,7 +266,7 @@ def test_an_unknown_form_is_an_error_that_names_the_field(
 
 
 def test_a_missing_column_is_an_error_that_shows_the_line() -> None:
-    with pytest.raises(ShapeError, match="17 columns instead of 18"):
+    with pytest.raises(ShapeError, match="22 columns instead of 23"):
         read(RUNNING.partition("|")[2])
 
 
