@@ -87,6 +87,7 @@ A reason can end with all unavailable nodes, and each job can ask for thousands 
 requests begin alike count as jobs that fit on the same nodes. Three characters tell `N/A` from a
 request for generic resources.
 """
+_CPUS_PER_GPU = re.compile(r"gpu[:=](\d+)$")
 _NO_REQUEST = "N/A"
 """Printed for a job without a request for generic resources."""
 SEPARATOR = "|"
@@ -264,8 +265,17 @@ class NodeSize(NamedTuple):
     """The number of the partition's nodes."""
     sockets: int
     """The smallest number of sockets of the partition's nodes; 0 if Slurm does not tell."""
-    largest: Mapping[str, float]
+    largest: "_Amounts"
     """The largest amount of each resource on one of the partition's nodes."""
+
+
+class _Amounts(NamedTuple):
+    """Resources of a node."""
+
+    cpus: float
+    gpus: float
+    mem: float
+    """Memory in MiB."""
 
 
 class _Allocation(NamedTuple):
@@ -443,18 +453,14 @@ def _job(
         raise ShapeError(f"squeue, {where}: endtime is {fields['endtime']!r}, state {state}")
     if submitted is None:
         raise ShapeError(f"squeue, {where}: submittime is {fields['submittime']!r}")
+    partitions = tuple(map(plain_name, fields["partition"].split(",")))
     exclusive, spare = fields["oversubscribe"] in _EXCLUSIVE, Quantities()
+    waits = state in WAITING and not holding
     try:
-        waits = state in WAITING and not holding
-        if waits and exclusive:
-            asked = _expected(fields, sizes, whole=False)
-            text = _expected(fields, sizes, whole=True)
-            allocated, spare = measure(text), _spare(fields, sizes, asked, text)
-        else:
-            whole = fields["oversubscribe"] == "NO"
-            allocated = measure(
-                _expected(fields, sizes, whole=whole) if waits else fields["tres-alloc"]
-            )
+        text = fields["tres-alloc"]
+        if waits:
+            text, spare = _expected_of(fields, _sizes_of(partitions, sizes))
+        allocated = measure(text)
     except NotationError as error:
         if not has_ended or started not in {None, ended}:
             raise ShapeError(f"squeue, {where}: tres-alloc: {error}") from None
@@ -466,7 +472,7 @@ def _job(
         heterogeneous=0 if fields["hetjobid"] in NEVER else _whole(fields, "hetjobid", where),
         user=plain_name(fields["username"]),
         account="" if fields["account"] in NEVER else plain_name(fields["account"]),
-        partitions=tuple(map(plain_name, fields["partition"].split(","))),
+        partitions=partitions,
         qos="" if fields["qos"] in NEVER else plain_name(fields["qos"]),
         state=state,
         reason=state if state == "REVOKED" else plain_name(reason_code(fields["reason"])),
@@ -491,6 +497,57 @@ def _placement(fields: Mapping[str, str]) -> tuple[str, str]:
     return _key(fields["reqnodes"].rstrip(" ")), _key(fields["feature"].rstrip(" "))
 
 
+class _Request(NamedTuple):
+    """Columns of a pending job that tell the resources that it may get."""
+
+    tres: str
+    cpus_per_tres: str
+    mincpus: str
+    maxnodes: str
+    numtasks: str
+    ntpernode: str
+    ntpersocket: str
+    minmemory: str
+    for_each_node: bool
+    """Whether the job asks for generic resources on each node, or on each socket."""
+    exclusive: bool
+    """Whether other users' jobs may not run on the nodes (`--exclusive=user` or `mcs`)."""
+
+
+def _request(fields: Mapping[str, str]) -> _Request:
+    per_gpu = _CPUS_PER_GPU.search(fields["cpus-per-tres"])
+    return _Request(
+        fields["tres-alloc"],
+        per_gpu[1] if per_gpu is not None else "0",
+        fields["mincpus"],
+        fields["maxnodes"],
+        fields["numtasks"],
+        fields["ntpernode"],
+        fields["ntpersocket"],
+        fields["minmemory"],
+        not fields["tres-per-node"] == fields["tres-per-socket"] == _NO_REQUEST,
+        fields["oversubscribe"] in _EXCLUSIVE,
+    )
+
+
+def _expected_of(fields: Mapping[str, str], wanted: tuple[NodeSize, ...]) -> tuple[str, Quantities]:
+    """Return the trackable resources of a pending job, and the part that its user can share.
+
+    Args:
+        fields: All columns of the job's row.
+        wanted: The nodes of the job's partitions.
+
+    Raises:
+        NotationError: A column has an unknown form.
+    """
+    request = _request(fields)
+    whole = request.exclusive or fields["oversubscribe"] == "NO"
+    text = _expected(request, wanted, whole=whole)
+    if not request.exclusive:
+        return text, Quantities()
+    return text, _spare(wanted, _expected(request, wanted, whole=False), text)
+
+
 def _size(nodes: Collection[ClusterNode]) -> NodeSize:
     """Return the number and the size of a partition's nodes."""
     amounts = [node.quantities.to_doubles() for node in nodes]
@@ -500,11 +557,12 @@ def _size(nodes: Collection[ClusterNode]) -> NodeSize:
         int(min(node.get("mem", 0.0) for node in amounts)),
         len(amounts),
         min(node.sockets for node in nodes),
-        {kind: max(node.get(kind, 0.0) for node in amounts) for kind in _SPARE_KINDS},
+        _Amounts(*(max(node.get(kind, 0.0) for node in amounts) for kind in _Amounts._fields)),
     )
 
 
-def _expected(fields: Mapping[str, str], sizes: Mapping[str, NodeSize], *, whole: bool) -> str:
+@lru_cache(4096)
+def _expected(request: _Request, wanted: tuple[NodeSize, ...], *, whole: bool) -> str:
     """Return the most trackable resources that a pending job may get.
 
     squeue shows the requested resources: with the smallest number of nodes, without the CPUs of
@@ -512,31 +570,29 @@ def _expected(fields: Mapping[str, str], sizes: Mapping[str, NodeSize], *, whole
     will get as a whole.
 
     Args:
-        fields: All columns of the job's row.
-        sizes: The nodes of each partition.
+        request: The request.
+        wanted: The nodes of the job's partitions.
         whole: Whether the job keeps all other users away from its nodes.
 
     Raises:
-        NotationError: A field has an unknown form.
+        NotationError: A column has an unknown form.
     """
-    resources = dict(trackable_resources(fields["tres-alloc"]))
+    resources = dict(trackable_resources(request.tres))
     asked = _Allocation(
         number(resources.get("node", "1"), "nodes"),
         number(resources.get("cpu", "0"), "cpus"),
         generic_resources(resources).get("gpus", 0.0),
     )
-    wanted = _sizes_of(fields, sizes)
-    nodes = _most_nodes(fields, asked, mebibytes(resources.get("mem", "0")), wanted)
-    if nodes > asked.nodes > 0 and _asks_for_each_node(fields):
+    nodes = _most_nodes(request, asked, mebibytes(resources.get("mem", "0")), wanted)
+    if nodes > asked.nodes > 0 and request.for_each_node:
         for name, amount in resources.items():
             if name.startswith("gres/"):
                 resources[name] = str(ceil(number(amount, name) * nodes / asked.nodes))
     gpus = generic_resources(resources).get("gpus", 0.0)
-    per_gpu = re.search(r"gpu[:=](\d+)$", fields["cpus-per-tres"])
     cpus = max(
         asked.cpus,
-        nodes * number(fields["mincpus"], "mincpus"),
-        gpus * int(per_gpu[1]) if per_gpu is not None else 0.0,
+        nodes * number(request.mincpus, "mincpus"),
+        gpus * number(request.cpus_per_tres, "cpus-per-tres"),
     )
     most = _Allocation(nodes, cpus, gpus)
     if whole:
@@ -549,10 +605,10 @@ def _expected(fields: Mapping[str, str], sizes: Mapping[str, NodeSize], *, whole
             }
             resources["gres/gpu"] = str(int(kept.gpus))
         cpus = kept.cpus
-        if fields["oversubscribe"] not in _EXCLUSIVE:  # Slurm allocates the whole nodes
+        if not request.exclusive:  # Slurm allocates the whole nodes
             most = kept
     if "mem" in resources and most != asked:
-        memory = _most_memory(mebibytes(resources["mem"]), fields["minmemory"], asked, most, wanted)
+        memory = _most_memory(mebibytes(resources["mem"]), request.minmemory, asked, most, wanted)
         resources["mem"] = f"{memory}M"
     if nodes > asked.nodes:
         resources["node"] = str(int(nodes))
@@ -561,13 +617,8 @@ def _expected(fields: Mapping[str, str], sizes: Mapping[str, NodeSize], *, whole
     return ",".join(f"{name}={amount}" for name, amount in resources.items())
 
 
-def _asks_for_each_node(fields: Mapping[str, str]) -> bool:
-    """Return whether a job asks for generic resources on each node, or on each socket."""
-    return not fields["tres-per-node"] == fields["tres-per-socket"] == _NO_REQUEST
-
-
 def _most_nodes(
-    fields: Mapping[str, str], asked: _Allocation, memory: float, wanted: Iterable[NodeSize]
+    request: _Request, asked: _Allocation, memory: float, wanted: Iterable[NodeSize]
 ) -> float:
     """Return the largest number of nodes that a pending job may get.
 
@@ -575,26 +626,43 @@ def _most_nodes(
     `--nodes`. It is larger if the tasks or resources do not fit on so few nodes.
 
     Args:
-        fields: All columns of the job's row.
+        request: The request.
         asked: The requested resources, with the smallest number of nodes.
         memory: The requested memory in MiB.
         wanted: The nodes of the job's partitions.
 
     Raises:
-        NotationError: A field has an unknown form.
+        NotationError: A column has an unknown form.
     """
-    names = ("maxnodes", "numtasks", "ntpernode", "ntpersocket")
-    last, tasks, of_node, of_socket = (
-        0.0 if fields[name] in NEVER else number(fields[name], name) for name in names
+    last = _count(request.maxnodes, "maxnodes")
+    tasks = _count(request.numtasks, "numtasks")
+    of_node = _count(request.ntpernode, "ntpernode")
+    of_socket = _count(request.ntpersocket, "ntpersocket")
+    for_each_cpu = memory and mebibytes(request.minmemory) * asked.cpus == memory
+    of_task = _Amounts(
+        asked.cpus / tasks if tasks else 0.0, 0.0, memory / tasks if tasks and for_each_cpu else 0.0
     )
     most = asked.nodes
     for size in wanted:
-        amounts = {"cpus": asked.cpus, "gpus": asked.gpus, "mem": memory}
-        parts = [(amounts[kind], largest) for kind, largest in size.largest.items()]
-        parts += [(tasks, of_node), (tasks, of_socket * size.sockets)]
+        if of_task.cpus > size.largest.cpus or of_task.mem > size.largest.mem > 0:
+            continue  # no task fits on a node of this partition
+        parts = (
+            (asked.cpus, size.largest.cpus),
+            (asked.gpus, size.largest.gpus),
+            (memory, size.largest.mem),
+            (tasks, size.largest.cpus // of_task.cpus if of_task.cpus else 0.0),
+            (tasks, size.largest.mem // of_task.mem if of_task.mem else 0.0),
+            (tasks, of_node),
+            (tasks, of_socket * size.sockets),
+        )
         needed = max((ceil(amount / each) for amount, each in parts if each), default=0)
         most = max(most, min(max(last, needed), size.nodes))
     return most
+
+
+def _count(text: str, name: str) -> float:
+    """Return the number in a column, or 0 for no number."""
+    return 0.0 if text in NEVER else number(text, name)
 
 
 def _whole_nodes(most: _Allocation, wanted: Collection[NodeSize]) -> _Allocation:
@@ -638,30 +706,26 @@ def _most_memory(
     if not factors and asked.gpus:  # `--mem-per-gpu`, or `--mem=0`
         factors = [of_gpus] if amount else [of_nodes, of_gpus]
     factor = max(factors or (of_nodes, of_cpus))
-    limit = most.nodes * max((size.largest["mem"] for size in wanted), default=0.0)
+    limit = most.nodes * max((size.largest.mem for size in wanted), default=0.0)
     return ceil(max(requested, min(requested * factor, limit)))
 
 
-def _sizes_of(fields: Mapping[str, str], sizes: Mapping[str, NodeSize]) -> list[NodeSize]:
+def _sizes_of(partitions: Iterable[str], sizes: Mapping[str, NodeSize]) -> tuple[NodeSize, ...]:
     """Return the nodes of a job's partitions."""
-    names = map(plain_name, fields["partition"].split(","))
-    return [sizes[name] for name in names if name in sizes]
+    return tuple([sizes[name] for name in partitions if name in sizes])
 
 
-def _spare(
-    fields: Mapping[str, str], sizes: Mapping[str, NodeSize], asked: str, whole: str
-) -> Quantities:
+def _spare(wanted: Iterable[NodeSize], asked: str, whole: str) -> Quantities:
     """Return the resources of a pending job's whole nodes beyond its own.
 
     Args:
-        fields: All columns of the job's row.
-        sizes: The nodes of each partition.
+        wanted: The nodes of the job's partitions.
         asked: The trackable resources that the job will get.
         whole: The trackable resources that the job will keep from other users.
     """
     own, kept = quantities(asked).to_doubles(), quantities(whole).to_doubles()
     nodes = number(trackable_resources(asked).get("node", "1"), "nodes")
-    kept["mem"] = nodes * min((size.mem for size in _sizes_of(fields, sizes)), default=0)
+    kept["mem"] = nodes * min((size.mem for size in wanted), default=0)
     spare = {name: kept[name] - own.get(name, 0.0) for name in kept if name in _SPARE_KINDS}
     return Quantities.from_doubles({name: amount for name, amount in spare.items() if amount > 0})
 

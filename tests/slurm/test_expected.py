@@ -66,6 +66,8 @@ RANGES = (
     ("--ntasks=6", "--ntasks-per-node=4", "--gres=gpu:1"),
     ("--ntasks=4", "--cpus-per-task=8", "--gres=gpu:4"),
     ("--ntasks=4", "--mem-per-cpu=4000", "--gres=gpu:4"),
+    ("--ntasks=4", "--mem-per-cpu=3000", "--gres=gpu:4"),
+    ("--ntasks=3", "--cpus-per-task=5", "--gres=gpu:4"),
     ("--ntasks=4", "--spread-job", "--gres=gpu:2", "--mem=1000"),
     ("--ntasks=16", "--mem=1000"),
     ("--gpus=8", "--mem=1000"),

@@ -84,11 +84,12 @@ def read_jobs(printed: bytes) -> dict[int, Job]:
     return {seen.job.number: seen.job for seen in JobReader().read(printed)}
 
 
-@given(TEXTS, TEXTS, TEXTS, st.integers(0, 2))
+@given(TEXTS, TEXTS, TEXTS, TEXTS, st.integers(0, 2))
 def test_no_text_of_a_job_changes_other_jobs(
-    account: str, qos: str, reason: str, place: int
+    account: str, qos: str, reason: str, gres: str, place: int
 ) -> None:
-    hostile = job_row(jobid="6", username="games", account=account, qos=qos, reason=reason)
+    texts = {"account": account, "qos": qos, "reason": reason, "tres-per-node": gres[:3]}
+    hostile = job_row(jobid="6", username="games", **texts)
     jobs = read_jobs(b"".join((*HONEST[:place], hostile, *HONEST[place:])))
     (plain,) = read_jobs(job_row(jobid="6", username="games")).values()
     assert {number: jobs[number] for number in (8, 9)} == read_jobs(b"".join(HONEST))

@@ -164,6 +164,16 @@ def test_a_pending_job_counts_as_much_as_slurm_allocates_at_its_start(
             "cpu=4,mem=16000M,node=1,gres/gpu=4",
             "cpus:4;mem:16000;gpus:16",
         ),
+        (
+            {"minmemory": "3000M", "numtasks": "4", "tres_per_node": "gre"},
+            "cpu=4,mem=12000M,node=1,gres/gpu=4",
+            "cpus:4;mem:12000;gpus:16",
+        ),
+        (
+            {"numtasks": "3", "mincpus": "5", "tres_per_node": "gre"},
+            "cpu=15,mem=1500M,node=1,gres/gpu=4",
+            "cpus:15;mem:1500;gpus:12",
+        ),
         ({"oversubscribe": "NO"}, "cpu=1,mem=100M,node=1", "cpus:8;mem:800;gpus:4"),
         (
             {"oversubscribe": "NO", "minmemory": "3000M"},
@@ -188,6 +198,23 @@ def test_a_pending_job_counts_with_the_most_that_slurm_may_allocate(
     row = changed(PENDING, arraytaskid="N/A", **{**plain, **fields})
     ((job, _),) = reader.read(printed(row))
     assert job.quantities == Quantities.parse(resources)
+
+
+def test_a_partition_on_which_no_task_fits_adds_no_nodes() -> None:
+    reader = JobReader()
+    sizes = (("small", "cpu=8,mem=4G"), ("large", "cpu=32,mem=64G"))
+    lines = [
+        f"NodeName={name}{place} State=IDLE Partitions={name} CfgTRES={amount}"
+        for name, amount in sizes
+        for place in range(4)
+    ]
+    reader.set_nodes(read_nodes("\n".join(lines)))
+    row = changed(
+        PENDING, arraytaskid="N/A", partition="small,large", numtasks="1", mincpus="16",
+        minmemory="1000M", tres_alloc="cpu=16,mem=16000M,node=1",
+    )  # fmt: skip
+    ((job, _),) = reader.read(printed(row))
+    assert job.quantities == Quantities.parse("cpus:16;mem:16000")
 
 
 @pytest.mark.parametrize(
