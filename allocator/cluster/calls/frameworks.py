@@ -3,7 +3,7 @@
 Each function checks one call, and returns a function without arguments that carries the call out.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 
@@ -201,17 +201,19 @@ def suppress(cluster: Cluster, call: contract.SuppressOffers) -> Callable[[], Co
     return change
 
 
-def superseded(events: Iterable[contract.Event]) -> Collection[int]:
+def superseded(events: Sequence[contract.Event]) -> Collection[int]:
     """Return the places of SUPPRESS and REVIVE calls that later calls in a message make void.
 
     A call about all roles of a framework is void if a REVIVE about all its roles follows, or if
     both calls are SUPPRESS. No event but calls of other frameworks may lie between the two.
     """
+    names: list[str] = [event.WhichOneof("call") or "" for event in events]
+    if sum(name in _ABOUT_OFFERS for name in names) <= 1:
+        return ()
     void = list[int]()
     waiting: dict[str, list[tuple[int, bool]]] = {}
     """Place of each call that is not void yet, and whether it is a REVIVE, by framework."""
-    for place, event in enumerate(events):
-        name = event.WhichOneof("call") or ""
+    for place, (name, event) in enumerate(zip(names, events, strict=True)):
         framework: str = getattr(getattr(event, name, None), "framework_id", "")
         if name not in _ABOUT_OFFERS or getattr(event, name).roles:
             waiting.pop(framework, None)
