@@ -29,8 +29,8 @@ class EngineSettings:
     `skips_refusing_clients`, `examines_for_clients`, `refusals_wait`, `departed_refuse_nothing`,
     `headroom_counts_volumes_once`, `leaves_only_in_trees`, `kinds_as_in_mesos`,
     `few_frameworks_keep_places`, `leaf_keeps_use`, `forgetting_unnames_parents`,
-    `ties_after_half_lives`, `left_out_agents_wait`, `skips_void_calls` and `demands_must_agree`.
-    All other defaults hold for the configuration, too.
+    `ties_after_half_lives`, `left_out_agents_wait`, `skips_void_calls`, `demands_must_agree` and
+    `limits_sharing`. All other defaults hold for the configuration, too.
     """
 
     policy: Policy
@@ -142,6 +142,10 @@ class EngineSettings:
     skips_void_calls: bool = False
     """Whether the engine skips SUPPRESS and REVIVE calls that later calls in the same message make
     void. If false, it carries out each of them. Event logs without this setting mean false."""
+    limits_sharing: bool = False
+    """Whether the number of one principal's clients that share an agent in an allocation cycle is
+    limited (`SharingLimit`). If false, all clients with a known demand or with reserved resources
+    may share it. Event logs without this setting mean false."""
     ties_after_half_lives: bool = False
     """Whether users with equal decayed use are equal after any number of whole half-lives. If
     false, rounding errors decide between uses of half a step of 2^-40. Event logs without this

@@ -189,6 +189,8 @@ class Cluster:
     tick."""
     left_out_agents_wait: bool
     """See `EngineSettings.left_out_agents_wait`."""
+    limits_sharing: bool
+    """See `EngineSettings.limits_sharing`."""
     statistics: ClusterStatistics
     limits: Limits
     roles: LimitedPlaces

@@ -858,6 +858,7 @@ class Config(SharedConfig):
             left_out_agents_wait=True,
             skips_void_calls=True,
             demands_must_agree=True,
+            limits_sharing=True,
             kinds_as_in_mesos=True,
             limits=self.limits.limits(),
             users=tuple(

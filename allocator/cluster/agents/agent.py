@@ -102,6 +102,8 @@ class Agent:
     _remainder: _Remainder | None = None
     """The remainder of an agent with shared volumes or many allocations, if it has been computed
     since the agent was over-allocated."""
+    turns: dict[str, int] = field(default_factory=dict)
+    """By principal, the number of the bit at which turns of its clients begin (`SharingLimit`)."""
 
     def __post_init__(self) -> None:
         self.update(self.info, self.capabilities, self.total)
@@ -170,6 +172,10 @@ class Agent:
     def holders(self) -> list[str]:
         """Return the IDs of frameworks with allocated (offered or used) resources on the agent."""
         return list(self._ledger)
+
+    def number_held_by(self, framework: str) -> int:
+        """Return the number of roles for which a framework has resources of the agent allocated."""
+        return len(self._ledger.get(framework, ()))
 
     def held(self, framework: str, role: str) -> Resources:
         """Return the resources on this agent that are allocated to the framework for the role."""

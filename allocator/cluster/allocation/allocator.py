@@ -24,6 +24,7 @@ from allocator.cluster.allocation.offer_builder import (
     reaches,
 )
 from allocator.cluster.allocation.quota_stage import QuotaStage
+from allocator.cluster.allocation.sharing_limit import SharingLimit
 from allocator.cluster.backfill.choosing import choose, fits
 from allocator.cluster.backfill.holds import BackfillHold
 from allocator.cluster.frameworks.framework import Client
@@ -141,13 +142,18 @@ class Allocator:
                 eligible = limit.without(self._may_use(agent, quota_stage.guaranteed))
                 yield from quota_stage.serve(agent, eligible)
                 yield None
-        yield from self._fair_shares(open_agents, builder, index, order, limit, may_use)
+        agents = len(open_agents) if self._cluster.limits_sharing else 0
+        sharing = SharingLimit(self._ledger, index, agents)
+        fair_shares = FairShareStage(builder, index, order, sharing)
+        yield from self._fair_shares(open_agents, builder, index, order, fair_shares, may_use)
         builder.sorters.commit()
         # Resources that were withheld in this cycle may be available in the next one.
         if quotas or limit.excluded_any:
             for agent in open_agents:
                 if agent.available:
                     self._cluster.candidates.mark_changed(agent.id)
+        for waiting in sharing.waiting:
+            self._cluster.candidates.mark_changed(waiting)
         yield from builder.write_offers()
         return builder.written
 
@@ -221,7 +227,7 @@ class Allocator:
         builder: OfferBuilder,
         index: ClientIndex,
         order: ClientOrder,
-        limit: OutstandingOfferLimit,
+        fair_shares: FairShareStage,
         may_use: ClientMask | None,
     ) -> InParts[contract.Decisions, None]:
         """Run the second stage of a cycle: allocate agents by fair share, singly or in groups.
@@ -233,10 +239,10 @@ class Allocator:
             builder: Records the allocations and collects the offers.
             index: The clients that want offers, as client masks.
             order: Iterates over the clients in sorter order.
-            limit: Excludes frameworks with too many outstanding offers.
+            fair_shares: Allocates an agent.
             may_use: The clients that may use the only agent; None: they are not known yet.
         """
-        quotas, fair_shares = self._ledger.quotas, FairShareStage(builder, index, order)
+        quotas, limit = self._ledger.quotas, builder.outstanding
         separate = builder.headroom.separate_limits
         served = () if separate else [role for role, _ in quotas.items()]
         sharing = index.without_roles(served)

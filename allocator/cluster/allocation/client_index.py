@@ -48,6 +48,8 @@ class _Facts:
     bit: ClientMask
     users: tuple[str, ...]
     """Names of the users above the client, and of its virtual leaf."""
+    principal: str
+    """The principal of the client's framework; empty without a principal."""
     capabilities: tuple[bool, frozenset[int]]
     """Clients with equal capabilities can use the same agents and kinds of resources."""
     constraint: ConstraintGroup | None
@@ -292,8 +294,9 @@ class ClientIndex:
         self.by_user: dict[str, ClientMask] = {}
         """Clients that want offers, by the name of each user above them, and of virtual leaves."""
         self.by_role: dict[str, ClientMask] = {}
-        self.by_framework: dict[str, ClientMask] = {}
-        """Clients that want offers, by the ID of their framework."""
+        self.by_framework, self.by_principal = dict[str, ClientMask](), dict[str, ClientMask]()
+        """Clients that want offers, by the ID of their framework, and by its principal, which is
+        empty without a principal."""
         self.by_demand: dict[Quantities, ClientMask] = {}
         """Clients with a demand that an agent may meet, by this demand."""
         self.by_names: dict[frozenset[str], ClientMask] = {}
@@ -415,7 +418,8 @@ class ClientIndex:
         capabilities = "/" in client.role, framework.placing_capabilities
         users = tuple(ledger.clients.node(client).names)
         constraint = ledger.placements.group_of(client.framework)
-        facts = _Facts(bit, users, capabilities, constraint, own or (), demand, first)
+        principal = framework.subscription.principal
+        facts = _Facts(bit, users, principal, capabilities, constraint, own or (), demand, first)
         self._facts[client] = facts
         self._reserved_for.clear()
         for group, key in self._groups(client, facts):
@@ -479,6 +483,7 @@ class ClientIndex:
             yield self.by_user, user
         yield self.by_role, client.role
         yield self.by_framework, client.framework
+        yield self.by_principal, facts.principal
         yield self._alike, facts.capabilities
         role = client.role
         while role:

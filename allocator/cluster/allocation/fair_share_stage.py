@@ -1,8 +1,9 @@
 """Second stage of an allocation cycle: fair shares (Mesos semantics, §3.4)."""
 
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
 from typing import TypeAlias
 
@@ -18,6 +19,7 @@ from allocator.cluster.allocation.progressive_filling import (
     Needs,
     TaskBatch,
 )
+from allocator.cluster.allocation.sharing_limit import AgentSharing, SharingLimit
 from allocator.cluster.frameworks.framework import Client
 from allocator.cluster.quota import top_level
 from allocator.cluster.resources import NOTHING, Resources
@@ -51,6 +53,8 @@ class _AgentAllocation:
     """Clients that may use the agent and do not decline all its resources."""
     capacity: dict[str, int]
     """Thousandths still available for tasks, by resource."""
+    sharing: AgentSharing
+    """Limits how many clients of a principal get an offer of the agent."""
     exhausted: ClientMask = 0
     """Clients that can be allocated no more of this agent."""
     unbooked: dict[Client, tuple[ClientTask, int]] = field(default_factory=dict)
@@ -82,10 +86,13 @@ class FairShareStage:
     The result is the same as if one task at a time went to the first client in order.
     """
 
-    def __init__(self, builder: OfferBuilder, index: ClientIndex, order: ClientOrder) -> None:
+    def __init__(
+        self, builder: OfferBuilder, index: ClientIndex, order: ClientOrder, sharing: SharingLimit
+    ) -> None:
         self._builder = builder
         self._index = index
         self._order = order
+        self._sharing = sharing
         self._quotas = bool(builder.quotas)
         self._known_demand = index.wanting & ~index.unknown_demand
         """Clients that are allocated tasks instead of whole agents."""
@@ -135,8 +142,10 @@ class FairShareStage:
                 offers.
         """
         allowed &= ~(yield from self._builder.declining(agent, allowed, self._index))
-        state = _AgentAllocation(agent, allowed, _divisible(agent))
+        sharing = self._sharing.on(agent, allowed)
+        state = _AgentAllocation(agent, allowed, _divisible(agent), sharing)
         for client, task, number in placed:
+            sharing.served |= self._index.bit[client]
             state.count(client, task, number)
             for name, amount in task.needs.items():
                 state.capacity[str(name)] -= number * amount
@@ -155,14 +164,16 @@ class FairShareStage:
             if not rounds % _ROUNDS_A_STEP:
                 yield
             capacity = self._capacity(state)
-            eligible = self._eligible(state, free, capacity)
+            eligible = self._admitted(state, self._eligible(state, free, capacity))
             if not eligible:
                 break
             if eligible & ~self._index.unknown_demand and self._index.room_for_two(capacity):
                 if single and (yield from self._step_without_filling(state, eligible)):
                     continue
                 tree = self._order.tree(
-                    state.agent, eligible, lambda client, deep: self._node(state, client, deep=deep)
+                    state.agent,
+                    state.sharing.simultaneous(eligible, partial(self._usable_in_order, state)),
+                    lambda client, deep: self._node(state, client, deep=deep),
                 )
                 if tree is None:
                     continue  # clients that cannot use the agent are exhausted now
@@ -180,6 +191,34 @@ class FairShareStage:
             yield from self._step(state, clients, eligible)
         if state.unbooked:
             self._book_tasks(state)
+
+    def _admitted(self, state: _AgentAllocation, eligible: ClientMask) -> ClientMask:
+        """Return the eligible clients without those that wait because too many share the agent.
+
+        If only such clients are left, the agent is examined again in the next cycle.
+
+        Args:
+            state: The allocation of the agent.
+            eligible: Clients that may be allocated resources of the agent.
+        """
+        admitted = state.sharing.admitted(eligible)
+        if eligible and not admitted:
+            self._sharing.waiting.append(state.agent.id)
+        return admitted
+
+    def _usable_in_order(
+        self, state: _AgentAllocation, clients: ClientMask
+    ) -> Iterator[ClientMask]:
+        """Yield the given clients that can use an agent, in sorter order, each as a mask.
+
+        All other clients that are visited are marked as exhausted.
+        """
+        for client in self._order.clients(state.agent, clients):
+            bit = self._index.bit[client]
+            if self._builder.usable(state.agent, client) is not None:
+                yield bit
+            else:
+                state.exhausted |= bit
 
     def _capacity(self, state: _AgentAllocation) -> dict[str, int]:
         """Return the agent's thousandths, by resource, that may be allocated to tasks now.
@@ -349,6 +388,7 @@ class FairShareStage:
         for node, number in batch.counts.items():
             assert node.task is not None
             client, (_needs, scalars, _count) = node.client, node.task.multiple(number)
+            state.sharing.served |= self._index.bit[client]
             self._builder.count(client, scalars, number)
             if self._quotas:
                 self._builder.headroom.allocate(client.role, scalars)
@@ -444,6 +484,7 @@ class FairShareStage:
         if usable is not None and demand is not None:
             share = self._next(state, client, usable, demand)
             if share:
+                state.sharing.served |= self._index.bit[client]
                 before = state.tasks.get(client, NOTHING)
                 state.tasks[client] = before + share
                 builder.charge(agent, client, share)
@@ -455,6 +496,7 @@ class FairShareStage:
             if self._quotas:
                 share = builder.headroom.fair_share(client.role, usable)
             if share and builder.wanted(agent, client, share):
+                state.sharing.served |= self._index.bit[client]
                 builder.allocate(agent, client, share)
                 if self._quotas:
                     builder.headroom.allocate(client.role, share.plain.scalars)

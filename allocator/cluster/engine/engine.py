@@ -572,6 +572,7 @@ def _empty_cluster(
         now_ns=now_ns,
         offers_freed_at_once=settings.allocation == "event",
         left_out_agents_wait=settings.left_out_agents_wait,
+        limits_sharing=settings.limits_sharing,
         statistics=statistics,
         recovery=recovery(options),
         reports_used=options.tells_running,
