@@ -19,10 +19,10 @@ from allocator.contract import mesos_pb2 as mesos
 from tests.cluster.master_side import SECOND, MasterSide, Offered, framework_info
 
 
-def limited(*, limits_sharing: bool = True) -> MasterSide:
+def limited(*, limits_sharing: bool = True, whole_from: int = 0) -> MasterSide:
     """Return a master whose engine limits sharing, and has no agents and frameworks."""
     master = MasterSide()
-    master.settings = replace(master.settings, limits_sharing=limits_sharing)
+    master.settings = replace(master.settings, limits_sharing=limits_sharing, whole_from=whole_from)
     master.engine = Engine(master.settings)
     master.restore(contract.Snapshot(time_ns=master.now_ns))
     return master
@@ -90,6 +90,18 @@ def test_many_clients_of_a_principal_cannot_split_each_agent(frameworks: int) ->
         master.tick()
     assert calls["offers"] <= 2 * 256
     assert calls["nodes"] <= 4 * 256
+
+
+def test_many_clients_of_a_principal_with_several_task_shapes_are_not_served_in_bulk() -> None:
+    """Roles that declined different agents differ in their task shapes."""
+    numbers = []
+    for limits_sharing in (True, False):
+        master = limited(limits_sharing=limits_sharing, whole_from=50)
+        for number in range(50):
+            master.add_agent(f"s{number}", "cpus:16;mem:65536")
+        offers = add(master, "f", *names(100), demand="cpus:0.064;mem:262")
+        numbers.append(len(master.send(*map(declined, offers))))
+    assert numbers[0] <= 256 < numbers[1]
 
 
 def test_agents_that_are_freed_one_by_one_are_not_split_further_and_further() -> None:

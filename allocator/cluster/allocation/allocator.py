@@ -248,7 +248,9 @@ class Allocator:
         sharing = index.without_roles(served)
 
         if self._bulk_allowed(agents, order):
-            bulk = self.bulk_allocator(self._filters, builder, index, order, limit)
+            bulk = self.bulk_allocator(
+                self._filters, builder, index, order, limit, fair_shares.sharing
+            )
             yield from self._serve_groups(agents, sharing, builder, bulk, fair_shares)
             return
         for number, agent in enumerate(agents):

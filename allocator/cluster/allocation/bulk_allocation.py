@@ -32,6 +32,7 @@ from allocator.cluster.allocation.progressive_filling import (
     ClientTask,
     Needs,
 )
+from allocator.cluster.allocation.sharing_limit import SharingLimit
 from allocator.cluster.frameworks.framework import Client
 from allocator.cluster.offers.offer_filters import OfferFilters
 from allocator.compilation import mypyc_attr
@@ -535,19 +536,21 @@ class BulkAllocator:
     agents.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 - the objects of one cycle
         self,
         filters: OfferFilters,
         builder: OfferBuilder,
         index: ClientIndex,
         order: ClientOrder,
         limit: OutstandingOfferLimit,
+        sharing: SharingLimit,
     ) -> None:
         self._eligibility = Eligibility(filters, builder, index)
         self._builder = builder
         self._index = index
         self._order = order
         self._limit = limit
+        self._sharing = sharing
 
     def group_agents(
         self, agents: Sequence[Agent], may_use: Callable[[Agent], ClientMask], threshold: int
@@ -588,13 +591,15 @@ class BulkAllocator:
         """Allocate a group of agents in the sorters; return the placed tasks by agent ID.
 
         The returned tasks are not yet in the ledger; `FairShareStage.serve` records and offers
-        them.
+        them. If a principal has too many clients for several task shapes, no tasks are placed.
         """
         fewest = yield from self._fewest(group.agents[0])
         allowed = [self._limit.without(clients) for clients in group.may_use]
         eligible = yield from self._eligibility.find_eligible(group.agents, allowed, fewest)
         shapes = yield from self._shapes(fewest, (yield from partition(eligible)))
         if not shapes:
+            return {}
+        if len(shapes) > 1 and not self._sharing.allows_bulk(self._clients_of(shapes)):
             return {}
         free = [agent.available.divisible for agent in group.agents]
         whole = free[0]  # the task of clients with unknown demand

@@ -92,7 +92,8 @@ class FairShareStage:
         self._builder = builder
         self._index = index
         self._order = order
-        self._sharing = sharing
+        self.sharing = sharing
+        """The limits on the number of clients that share an agent."""
         self._quotas = bool(builder.quotas)
         self._known_demand = index.wanting & ~index.unknown_demand
         """Clients that are allocated tasks instead of whole agents."""
@@ -142,7 +143,7 @@ class FairShareStage:
                 offers.
         """
         allowed &= ~(yield from self._builder.declining(agent, allowed, self._index))
-        sharing = self._sharing.on(agent, allowed)
+        sharing = self.sharing.on(agent, allowed)
         state = _AgentAllocation(agent, allowed, _divisible(agent), sharing)
         for client, task, number in placed:
             sharing.served |= self._index.bit[client]
@@ -203,7 +204,7 @@ class FairShareStage:
         """
         admitted = state.sharing.admitted(eligible)
         if eligible and not admitted:
-            self._sharing.waiting.append(state.agent.id)
+            self.sharing.waiting.append(state.agent.id)
         return admitted
 
     def _usable_in_order(

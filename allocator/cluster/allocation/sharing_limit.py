@@ -6,6 +6,7 @@ offers, and one event would cost the service as many times as much.
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import chain, islice
 
 from allocator.cluster.agents.agent import Agent
 from allocator.cluster.agents.ledger import Ledger
@@ -24,10 +25,14 @@ _MOST_OFFERS = 1024
 _RESERVED_OFFERS = 4096
 """Number of further offers in a cycle, for clients of a principal with reserved resources."""
 
+_MOST_CLIENTS = 64
+"""Number of a principal's clients beyond which agents are not allocated in bulk if clients have
+several task shapes. In each stage, bulk allocation may make an offer to each client."""
+
 
 @dataclass(slots=True)
 class _Sharers:
-    """The clients of one principal that may use an agent, if they are more than may share it."""
+    """The clients of one principal that may use an agent, if not all of them may share it."""
 
     clients: ClientMask
     slots: int
@@ -41,7 +46,7 @@ class _Sharers:
 
 
 class AgentSharing:
-    """The clients that share one agent in one cycle.
+    """Decides which clients share one agent in one cycle.
 
     A client needs a slot of its principal for an offer. Slots are taken in sorter order, so the
     order of clients does not change. Other clients wait for the next cycle.
@@ -67,7 +72,7 @@ class AgentSharing:
     def simultaneous(
         self, admitted: ClientMask, in_order: Callable[[ClientMask], Iterable[ClientMask]]
     ) -> ClientMask:
-        """Return the clients that may all get an offer: as many new ones as there are free slots.
+        """Return clients that may all get an offer, with at most one new client for a free slot.
 
         Args:
             admitted: The result of `admitted`.
@@ -133,6 +138,17 @@ class SharingLimit:
                 found.append(_Sharers(present, slots, self._in_turn(agent, principal, present)))
         return AgentSharing(found)
 
+    def allows_bulk(self, clients: ClientMask) -> bool:
+        """Return whether clients with several task shapes may be allocated agents in bulk.
+
+        Args:
+            clients: All clients that bulk allocation would serve.
+        """
+        if not self._agents or clients.bit_count() <= _MOST_CLIENTS:
+            return True
+        by_principal = self._index.by_principal.values()
+        return all((clients & own).bit_count() <= _MOST_CLIENTS for own in by_principal)
+
     def _held(self, agent: Agent) -> dict[str, int]:
         """Return the number of allocations on an agent, by principal."""
         held: dict[str, int] = {}
@@ -155,12 +171,6 @@ class SharingLimit:
             return reserved
         first = agent.turns.get(principal, 0)
         later = reserved >> first << first
-        in_turn = last = 0
-        for bits in (later, reserved ^ later):
-            for bit in ones(bits):
-                if number:
-                    number -= 1
-                    in_turn |= bit
-                    last = bit
-        agent.turns[principal] = last.bit_length()
-        return in_turn
+        in_turn = [*islice(chain(ones(later), ones(reserved ^ later)), number)]
+        agent.turns[principal] = in_turn[-1].bit_length()
+        return sum(in_turn)
