@@ -1,4 +1,4 @@
-"""A principal's clients share an agent in a limited number of offers; none of them starves."""
+"""A principal's clients share an agent in a limited number of offers, and no client starves."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ from tests.cluster.master_side import SECOND, MasterSide, Offered, framework_inf
 
 
 def limited(*, limits_sharing: bool = True, whole_from: int = 0) -> MasterSide:
-    """Return a master whose engine limits sharing, and has no agents and frameworks."""
+    """Return a master with an engine without agents and frameworks."""
     master = MasterSide()
     master.settings = replace(master.settings, limits_sharing=limits_sharing, whole_from=whole_from)
     master.engine = Engine(master.settings)
@@ -133,7 +133,7 @@ def test_fifty_frameworks_of_one_principal_share_one_agent_as_before(cpus: int) 
 
 
 def test_agents_are_shared_as_evenly_as_the_offers_allow() -> None:
-    """50 frameworks of one principal get at least five offers of 256 in one cycle."""
+    """50 frameworks of a principal get at least five offers of 256 in a cycle."""
     master = limited()
     for number in range(30):
         master.add_agent(f"s{number}", f"cpus:64;mem:{65536 + number}")
@@ -197,7 +197,7 @@ def test_a_client_that_declines_takes_no_slot() -> None:
 
 
 def test_reserved_resources_are_offered_in_turn() -> None:
-    """Roles that are first in order and decline without a filter do not keep others from theirs."""
+    """The first roles in order decline without a filter; the last roles still get their offers."""
     roles = names(12)
     reserved = ";".join(f"cpus({role}):1" for role in roles)
     with most_sharers(2):
@@ -227,7 +227,7 @@ def test_reserved_resources_are_offered_in_turn() -> None:
 def test_no_client_starves(
     clients: list[tuple[int, str | None]], reserving: set[int], agents: int, most: int
 ) -> None:
-    """Each client that could use an agent is offered resources, although all decline all offers."""
+    """Each client is offered resources, although all clients decline all offers."""
     with most_sharers(most):
         master = limited()
         for number, (principal, demand) in enumerate(clients):

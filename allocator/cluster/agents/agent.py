@@ -150,7 +150,7 @@ class Agent:
 
     def _compute_available(self) -> tuple[Resources, bool, _Remainder | None]:
         """Compute values of `_available`, `_exact` and `_remainder`, without a change."""
-        if self.total.has_shared or sum(map(len, self._ledger.values())) > _FEW_ALLOCATIONS:
+        if self.total.has_shared or self.allocation_count > _FEW_ALLOCATIONS:
             remainder = self._remainder
             if remainder is None:
                 remainder = _Remainder(self.total, [held for _, _, held in self.allocations()])
@@ -173,9 +173,10 @@ class Agent:
         """Return the IDs of frameworks with allocated (offered or used) resources on the agent."""
         return list(self._ledger)
 
-    def number_held_by(self, framework: str) -> int:
-        """Return the number of roles for which a framework has resources of the agent allocated."""
-        return len(self._ledger.get(framework, ()))
+    @property
+    def allocation_count(self) -> int:
+        """Number of allocations on the agent, each to a framework in a role."""
+        return sum(map(len, self._ledger.values()))
 
     def held(self, framework: str, role: str) -> Resources:
         """Return the resources on this agent that are allocated to the framework for the role."""

@@ -294,9 +294,10 @@ class ClientIndex:
         self.by_user: dict[str, ClientMask] = {}
         """Clients that want offers, by the name of each user above them, and of virtual leaves."""
         self.by_role: dict[str, ClientMask] = {}
-        self.by_framework, self.by_principal = dict[str, ClientMask](), dict[str, ClientMask]()
-        """Clients that want offers, by the ID of their framework, and by its principal, which is
-        empty without a principal."""
+        self.by_framework, self._by_principal = dict[str, ClientMask](), dict[str, ClientMask]()
+        # Clients by the ID of their framework, and by its principal. The latter dictionary has only
+        # principals with several clients.
+        self.of_shared_principals = dict[str, ClientMask]()
         self.by_demand: dict[Quantities, ClientMask] = {}
         """Clients with a demand that an agent may meet, by this demand."""
         self.by_names: dict[frozenset[str], ClientMask] = {}
@@ -426,6 +427,7 @@ class ClientIndex:
             clients = group.get(key)
             group[key] = bit if clients is None else clients | bit
         self._note_size(top_level(client.role))
+        self._note_principal(facts.principal)
         for table, _ in self._needs(facts):
             table.clients |= bit
 
@@ -446,6 +448,7 @@ class ClientIndex:
             else:
                 del group[key]
         self._note_size(top_level(client.role))
+        self._note_principal(facts.principal)
         for table, _ in self._needs(facts):
             table.clients &= ~facts.bit
         del self.client[facts.bit], self.bit[client]
@@ -465,6 +468,14 @@ class ClientIndex:
         else:
             self.large_roles.pop(role, None)
 
+    def _note_principal(self, principal: str) -> None:
+        """Update whether a principal has several clients, and which."""
+        clients = self._by_principal.get(principal, 0)
+        if clients & (clients - 1):
+            self.of_shared_principals[principal] = clients
+        else:
+            self.of_shared_principals.pop(principal, None)
+
     def _first_share(self, demand: Quantities, minimums: Alternatives | None) -> Quantities | None:
         """Return `_Facts.first` for a demand and the alternative minimums of its client."""
         if self._default is None or not minimums or any(map(demand.contains, minimums)):
@@ -483,7 +494,7 @@ class ClientIndex:
             yield self.by_user, user
         yield self.by_role, client.role
         yield self.by_framework, client.framework
-        yield self.by_principal, facts.principal
+        yield self._by_principal, facts.principal
         yield self._alike, facts.capabilities
         role = client.role
         while role:

@@ -165,7 +165,7 @@ class FairShareStage:
             if not rounds % _ROUNDS_A_STEP:
                 yield
             capacity = self._capacity(state)
-            eligible = self._admitted(state, self._eligible(state, free, capacity))
+            eligible = self._eligible(state, free, capacity)
             if not eligible:
                 break
             if eligible & ~self._index.unknown_demand and self._index.room_for_two(capacity):
@@ -254,6 +254,8 @@ class FairShareStage:
     ) -> ClientMask:
         """Return a superset of the clients that may be allocated resources of an agent now.
 
+        Clients that wait because too many clients share the agent are left out.
+
         The method is fast, because masks exclude many clients at once. A client in the result may
         still be unable to use the agent.
 
@@ -277,7 +279,7 @@ class FairShareStage:
         if eligible & self._index.choosy:
             self._skip_hopeless(state, eligible)
             eligible &= ~state.exhausted
-        return eligible
+        return self._admitted(state, eligible) if state.sharing.limits else eligible
 
     def _short_of_first_share(self, state: _AgentAllocation, free: Resources) -> ClientMask:
         """Return clients that would refuse each number of tasks that an agent has room for.

@@ -13,32 +13,31 @@ from allocator.cluster.agents.ledger import Ledger
 from allocator.cluster.allocation.client_index import ClientIndex, ClientMask, ones
 
 _MOST_SHARERS = 64
-"""Maximum number of a principal's clients that get an offer of one agent in a cycle."""
+"""Maximum number of a principal's clients with an offer of the same agent in a cycle."""
 _HELD = 4096
-"""Number of allocations of a principal, on all agents together, up to which its clients share
-agents. With more, one client a cycle gets all that is free on an agent."""
+"""Number of a principal's allocations, on all agents together, at which agents are not shared any
+more: a single client gets all free resources of an agent."""
 _LEAST_OFFERS = 256
-"""Number of offers that each principal may get in a cycle."""
+"""Number of offers in a cycle for each principal."""
 _MOST_OFFERS = 1024
-"""Number of offers in a cycle for principals with as many clients; others with more than
-`_LEAST_OFFERS` clients may get an offer for each client."""
+"""Number of offers in a cycle for a principal with this number of clients or more. A principal with
+fewer clients, but more than `_LEAST_OFFERS`, may get an offer for each client."""
 _RESERVED_OFFERS = 4096
 """Number of further offers in a cycle, for clients of a principal with reserved resources."""
-
 _MOST_CLIENTS = 64
-"""Number of a principal's clients beyond which agents are not allocated in bulk if clients have
+"""Number of a principal's clients above which agents are not allocated in bulk if clients have
 several task shapes. In each stage, bulk allocation may make an offer to each client."""
 
 
 @dataclass(slots=True)
 class _Sharers:
-    """The clients of one principal that may use an agent, if not all of them may share it."""
+    """The clients of a principal on an agent, if they are more than may share the agent."""
 
     clients: ClientMask
     slots: int
     """Number of clients that may get an offer, in sorter order. Clients in turn need no slot."""
     in_turn: ClientMask
-    """Clients for which resources of the agent are reserved, and that are next in turn."""
+    """Clients with reserved resources of the agent, if the clients are next in turn."""
 
     def free_slots(self, served: ClientMask) -> int:
         """Return the number of free slots, if the clients `served` have got an offer."""
@@ -46,19 +45,21 @@ class _Sharers:
 
 
 class AgentSharing:
-    """Decides which clients share one agent in one cycle.
+    """Selects the clients that share an agent in a cycle.
 
-    A client needs a slot of its principal for an offer. Slots are taken in sorter order, so the
-    order of clients does not change. Other clients wait for the next cycle.
+    For an offer, a client needs a slot of the principal. Clients take slots in sorter order, so the
+    order of clients does not change. Clients without a slot wait for the next cycle.
     """
 
     def __init__(self, sharers: list[_Sharers]) -> None:
         self._sharers = sharers
+        self.limits = bool(sharers)
+        """Whether the agent has fewer slots than clients of a principal."""
         self.served: ClientMask = 0
         """Clients that have been allocated resources of the agent in this cycle."""
 
     def admitted(self, eligible: ClientMask) -> ClientMask:
-        """Return the given clients except those that must wait, because no slot is free.
+        """Return the given clients without the clients of principals that have no free slot.
 
         Args:
             eligible: Clients that may be allocated resources of the agent.
@@ -93,16 +94,15 @@ class AgentSharing:
 
 
 class SharingLimit:
-    """Computes in one allocation cycle how many clients of a principal may share an agent.
+    """Computes in an allocation cycle how many clients of a principal may share an agent.
 
-    The number is at least 1. It is smaller if the cycle examines many agents, if the cluster has
-    many agents, or if many clients of the principal hold resources of the agent already. Each
-    principal may therefore get a number of offers that depends on its clients only, or one offer
-    of each agent. All frameworks without a principal count as frameworks of one principal.
+    The number is at least 1. The more agents the cycle examines or the cluster has, the smaller is
+    the number. The number is 1 if many clients of the principal hold resources of the agent
+    already. Frameworks without a principal count together, as frameworks of a principal.
 
-    A client with resources that are reserved for its role may be left out although no other client
-    can be offered these resources. Some clients with reserved resources therefore need no slot, in
-    turn from cycle to cycle: a client that is always last in sorter order is not left out for long.
+    Resources that are reserved for a role can be offered to this role only. So some clients with
+    reserved resources need no slot, in turn from cycle to cycle. A role that is always last in
+    sorter order is therefore not left out for long.
 
     Args:
         ledger: The agents and frameworks.
@@ -113,7 +113,7 @@ class SharingLimit:
     def __init__(self, ledger: Ledger, index: ClientIndex, agents: int) -> None:
         self._ledger, self._index, self._agents = ledger, index, agents
         self._most = max(min(_MOST_SHARERS, _HELD // max(len(ledger.agents), 1)), 1)
-        """Number of a principal's clients that may hold resources of an agent and share it."""
+        """Maximum number of a principal's clients on an agent."""
         self.waiting: list[str] = []
         """IDs of agents with free resources for which clients wait."""
 
@@ -124,19 +124,23 @@ class SharingLimit:
             agent: The agent to allocate.
             allowed: Clients that may use the agent.
         """
-        found: list[_Sharers] = []
+        all_sharers: list[_Sharers] = []
         held: dict[str, int] | None = None
-        for principal, clients in self._index.by_principal.items() if self._agents else ():
+        principals = self._index.of_shared_principals if self._agents else {}
+        for principal, clients in principals.items():
             present = clients & allowed
             if not present & (present - 1):
                 continue  # at most one client
+            offers = min(max(clients.bit_count(), _LEAST_OFFERS), _MOST_OFFERS)
+            slots = max(min(offers // self._agents, self._most), 1)
             if held is None:
-                held = self._held(agent)
-            offers = min(max(clients.bit_count(), _LEAST_OFFERS), _MOST_OFFERS) // self._agents
-            slots = max(min(offers, self._most - held.get(principal, 0)), 1)
+                held = self._held(agent) if agent.allocation_count >= self._most else {}
+            if held.get(principal, 0) >= self._most:
+                slots = 1
             if present.bit_count() > slots:
-                found.append(_Sharers(present, slots, self._in_turn(agent, principal, present)))
-        return AgentSharing(found)
+                in_turn = self._in_turn(agent, principal, present)
+                all_sharers.append(_Sharers(present, slots, in_turn))
+        return AgentSharing(all_sharers)
 
     def allows_bulk(self, clients: ClientMask) -> bool:
         """Return whether clients with several task shapes may be allocated agents in bulk.
@@ -146,17 +150,17 @@ class SharingLimit:
         """
         if not self._agents or clients.bit_count() <= _MOST_CLIENTS:
             return True
-        by_principal = self._index.by_principal.values()
+        by_principal = self._index.of_shared_principals.values()
         return all((clients & own).bit_count() <= _MOST_CLIENTS for own in by_principal)
 
     def _held(self, agent: Agent) -> dict[str, int]:
         """Return the number of allocations on an agent, by principal."""
         held: dict[str, int] = {}
-        for name in agent.holders():
+        for name, _role, _resources in agent.allocations():
             framework = self._ledger.frameworks.get(name)
             if framework is not None:
                 principal = framework.subscription.principal
-                held[principal] = held.get(principal, 0) + agent.number_held_by(name)
+                held[principal] = held.get(principal, 0) + 1
         return held
 
     def _in_turn(self, agent: Agent, principal: str, clients: ClientMask) -> ClientMask:
