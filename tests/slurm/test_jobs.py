@@ -160,7 +160,7 @@ def test_a_pending_job_counts_as_much_as_slurm_allocates_at_its_start(
             "cpus:8;mem:4000;gpus:8",
         ),
         (
-            {"minmemory": "4000M", "tres_per_node": "gre"},
+            {"minmemory": "4000M", "numtasks": "4", "tres_per_node": "gre"},
             "cpu=4,mem=16000M,node=1,gres/gpu=4",
             "cpus:4;mem:16000;gpus:16",
         ),
