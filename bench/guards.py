@@ -22,6 +22,7 @@ from allocator.cluster.engine import Engine
 from allocator.cluster.settings import EngineSettings
 from allocator.contract import allocator_pb2 as contract
 from allocator.fairness import policies
+from allocator.service.config import ListenSection
 from allocator.service.masters import message_splitting, timestamp_guard, wire
 from bench.played.cluster import OPTIONS, SECOND, PlayedCluster
 from bench.played.peers import Process, ServiceStream, service
@@ -39,7 +40,7 @@ that a service does once a second, like saving, costs both sides the same, but a
 SETTINGS = '[policy]\nname = "sdrf"\nhalf_life = "1h"\n[log]\nlevel = "warning"\n'
 COMMANDS = {False: "allocator.cli", True: "bench.played.trusting"}
 """Modules to run as `longshare`, by whether the service trusts its peers."""
-MOST_PARTS = 2**25
+MOST_PARTS = ListenSection().most_parts
 
 
 class Side:

@@ -17,10 +17,11 @@ from rich.table import Table
 
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
+from allocator.service.config import ListenSection
 from bench.played.cluster import resources
 
 MIB = 2**20
-MOST_PARTS = 2**25
+MOST_PARTS = ListenSection().most_parts
 """The default of `listen.most_parts`."""
 _PROBE = """
 import re, sys

@@ -151,7 +151,7 @@ class EngineSettings:
     false, rounding errors decide between uses of half a step of 2^-40. Event logs without this
     setting mean false."""
     demands_must_agree: bool = False
-    """Whether policies that count tasks do so only for users whose frameworks all have the same
+    """Whether policies count the tasks of a user only if all frameworks of the user have the same
     demand. Other users are ranked by their dominant share, and commitments by resource grow in any
     case. If false, the largest demand of a user's frameworks counts, so a framework that runs
     nothing can raise the task share of its role. Event logs without this setting mean false."""

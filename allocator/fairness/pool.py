@@ -1497,7 +1497,9 @@ def restore_accumulated_use(
 
 
 class _LevelRanks:
-    """Ranks of one user with other allocations, under a policy that sets `has_levels`.
+    """Computes the rank that a user would have with another allocation.
+
+    The user's policy sets `has_levels`.
 
     A nested function in place of this class would refer to itself if compiled, so that only the
     garbage collector could free it.

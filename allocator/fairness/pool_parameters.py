@@ -260,9 +260,9 @@ class PoolParameters(Generic[User]):
     def renew_task_commitment(self, account: Account, former: Quantities | None) -> None:
         """Replace an account's commitment in task shares after a change of its demand.
 
-        The commitment depends on the demand under which it grew, so it must not remain. The new one
-        begins with the dominant commitment by resource. If the demand was unknown, a restored
-        commitment remains, unless it is smaller.
+        A commitment in task shares depends on the demand, so a new demand ends the commitment. The
+        new commitment begins with the dominant commitment by resource. If the demand was unknown, a
+        restored commitment remains, unless it is smaller.
 
         Args:
             account: The account, with its new demand and with commitments up to now.

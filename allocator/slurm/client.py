@@ -323,7 +323,7 @@ def complete_lines(path: Path, offset: int = 0) -> Iterator[str]:
             if len(rest) > _BLOCK_BYTES:
                 lines, rest = [*lines, rest], b""
             for line in lines:
-                yield line.decode(errors="surrogateescape")
+                yield decoded(line)
 
 
 class JobcompFile:

@@ -498,7 +498,7 @@ def _placement(fields: Mapping[str, str]) -> tuple[str, str]:
 
 
 class _Request(NamedTuple):
-    """Columns of a pending job that tell the resources that it may get."""
+    """Columns of `squeue` about the resources that a pending job may get."""
 
     tres: str
     cpus_per_tres: str

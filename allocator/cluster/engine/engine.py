@@ -409,6 +409,8 @@ class Engine(View):
             self.statistics.faults += 1
 
     def _carry_over(self, cluster: Cluster) -> Cooperative[None]:
+        if not self._settings.demands_must_agree:  # otherwise, demands are carried over before
+            yield from self._carry_demands(cluster)
         try:
             yield from carry_over(self._cluster, cluster)
         except Exception:  # noqa: BLE001 - the previous cluster may be broken
@@ -417,7 +419,8 @@ class Engine(View):
 
     def _apply(self, event: contract.Event) -> Cooperative[None]:
         sequence, time_ns = event.sequence, event.time_ns
-        call, cluster = self._call_of(event, sequence), self._cluster
+        call = self._call_of(event, sequence)
+        cluster = self._cluster
         self._ticked |= call == "tick"
         before_ns = cluster.now_ns
         if time_ns - before_ns > LONGEST_LEAP_NS:

@@ -48,7 +48,7 @@ def note_skipped(cluster: Cluster, event: contract.Event) -> None:
 def carry_over(before: Cluster, after: Cluster) -> Cooperative[None]:
     """Copy state that a snapshot does not contain from the previous cluster to the new cluster.
 
-    Generator for cooperative steps.
+    `carry_demands` copies requests and learned demands. Generator for cooperative steps.
 
     Args:
         before: The previous cluster.
@@ -60,7 +60,7 @@ def carry_over(before: Cluster, after: Cluster) -> Cooperative[None]:
             before.filters.drop_agent(agent.id)
         yield
     for framework in before.ledger.frameworks.values():
-        yield from _carry_framework(before, after, framework)
+        _keep_filters(before, after, framework)
         yield
     after.filters = before.filters
     if before.ledger.assumed_usage is not None and after.ledger.assumed_usage is not None:
@@ -85,34 +85,27 @@ def carry_demands(before: Cluster, after: Cluster) -> Cooperative[None]:
         after: The cluster built from the snapshot.
     """
     for framework in before.ledger.frameworks.values():
-        yield from _carry_demands_of(before, after, framework)
+        framework_after = after.ledger.frameworks.get(framework.id)
         yield
+        if framework_after is None:
+            continue
+        for client in before.ledger.clients.of(framework.id):
+            if client.role in framework_after.roles:
+                after.demands.recall(client, before.demands.learned(client))
+        if framework_after.subscription == framework.subscription:
+            framework_after.demand = framework.demand
+            yield from after.ledger.refresh_in_steps(framework_after)
 
 
-def _carry_demands_of(before: Cluster, after: Cluster, framework: Framework) -> Cooperative[None]:
-    """Copy a framework's request and learned demands, unless it is gone or subscribed otherwise."""
-    framework_after = after.ledger.frameworks.get(framework.id)
-    if framework_after is None:
-        return
-    for client in before.ledger.clients.of(framework.id):
-        if client.role in framework_after.roles:
-            after.demands.recall(client, before.demands.learned(client))
-    if framework_after.subscription == framework.subscription:
-        framework_after.demand = framework.demand
-        yield from after.ledger.refresh_in_steps(framework_after)
-
-
-def _carry_framework(before: Cluster, after: Cluster, framework: Framework) -> Cooperative[None]:
-    """Copy a framework's request and learned demands, and drop filters that no longer apply.
-
-    Generator for cooperative steps.
+def _keep_filters(before: Cluster, after: Cluster, framework: Framework) -> None:
+    """Drop a framework's filters that no longer apply.
 
     Filters are dropped for roles that the framework has left. All its filters are dropped if it is
     gone or inactive.
 
     Args:
         before: The previous cluster, whose filters are changed.
-        after: The new cluster, which receives the copies.
+        after: The new cluster.
         framework: The framework in the previous cluster.
     """
     framework_after = after.ledger.frameworks.get(framework.id)
@@ -122,7 +115,6 @@ def _carry_framework(before: Cluster, after: Cluster, framework: Framework) -> C
             continue
         if not framework_after.active:
             before.filters.drop(client)
-    yield from _carry_demands_of(before, after, framework)
 
 
 def _note_refusal(cluster: Cluster, call: contract.RecoverResources, time_ns: int) -> None:
