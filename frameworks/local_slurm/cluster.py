@@ -244,6 +244,11 @@ class LocalSlurm:
         """Kill the daemon of a node at once. The processes of its jobs continue."""
         self._children.latest(f"slurmd-{name}").kill()
 
+    def wait_until_idle(self) -> None:
+        """Wait until all nodes are up and no job, not even a completing job, is on a node."""
+        states = ("sinfo", "--noheader", "--Node", "--format=%N %t")
+        self._wait("slurmd", lambda: self._require_idle(self.run(*states)))
+
     def stop(self) -> None:
         """Stop all daemons, then kill the remaining processes of jobs."""
         if self._root is not None:
@@ -304,8 +309,7 @@ class LocalSlurm:
             self.start_backup()
         for name in nodes:
             self.start_node(name)
-        states = ("sinfo", "--noheader", "--Node", "--format=%N %t")
-        self._wait("slurmd", lambda: self._require_idle(self.run(*states)))
+        self.wait_until_idle()
 
     @staticmethod
     def _require_idle(states: str) -> None:

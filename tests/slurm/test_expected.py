@@ -107,6 +107,7 @@ def test_a_pending_job_of_several_possible_sizes_counts_as_the_largest() -> None
                 time.sleep(0.1)
             given[options] = job.quantities
             slurm.run("scancel", str(number))
+            slurm.wait_until_idle()  # nodes of a completing job hold no other job
         assert expected == given
 
 
