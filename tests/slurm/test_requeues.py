@@ -17,7 +17,8 @@ pytestmark = [
     pytest.mark.skipif(reason_to_skip() is not None, reason=str(reason_to_skip())),
 ]
 CORES = 4
-KILL_WAIT = 4
+KILL_WAIT = 15
+"""Seconds in which a busy machine runs a dozen commands and the epilogs of the other jobs."""
 OPTIONS = (f"--ntasks={CORES}", "--nodes=1", "--mem=10", "--requeue", "--time=60")
 LEAVES_SLOWLY = "trap '' TERM\nwhile :; do sleep 1; done"
 """A script that only ends after `KillWait`."""
@@ -80,16 +81,18 @@ def test_requeued_jobs_hold_nothing_from_leaving_their_nodes_until_their_next_st
     slurm.run("scontrol", "requeuehold", str(held))
     slurm.run("scontrol", "requeuehold", "state=specialexit", str(special))
     slurm.run("scontrol", "update", f"nodename={node}", "state=down", "reason=trial")
-    requeue = time.time()
     bridge.poll()
     assert states(slurm)[slow] == "COMPLETING"
     assert not bridge.state.running
     slurm.run("scancel", str(cancelled))
-    poll_until(bridge, lambda _: holding(bridge, {"games": CORES}), 3.0)
+    poll_until(bridge, lambda _: holding(bridge, {"games": CORES}), 60.0)
+    others_left = stays = time.time()
     slurm.run("scontrol", "update", f"jobid={slow}", "starttime=now")  # squeue: N/A as the start
-    while "COMPLETING" in states(slurm).values():
+    while (asked := time.time()) and states(slurm)[slow] == "COMPLETING":
+        stays = asked
         bridge.poll()
         time.sleep(0.5)
+    left = time.time()
     slurm.run("scontrol", "update", f"jobid={slow}", "starttime=now")
     poll_until(bridge, lambda _: states(slurm)[slow] == "RUNNING", 60.0)
     cycle = bridge.poll()
@@ -98,8 +101,10 @@ def test_requeued_jobs_hold_nothing_from_leaving_their_nodes_until_their_next_st
     assert second[1] is None
     attempts = [ends_of(bridge, job) for job in jobs[:-1]]
     ends = sorted((end or 0.0) for times in attempts for _, end in times if end)
-    truth = sorted(record.end for record in recorded(slurm.jobcomp))[: len(ends)]
-    assert first[1] == pytest.approx(requeue + KILL_WAIT, abs=3.0)
+    # jobcomp tells when each job was requeued, not when it left its node.
+    requeues = sorted(record.end for record in recorded(slurm.jobcomp))
+    assert first[1] is not None
+    assert stays - 1.0 <= first[1] <= left, "Slurm's times are whole seconds"
     assert [len(times) for times in attempts] == [1] * len(ends)
-    assert ends == pytest.approx(truth, abs=3.0)
+    assert all(requeue <= end <= others_left for requeue, end in zip(requeues, ends, strict=False))
     assert not bridge.state.findings.corrections
