@@ -18,8 +18,10 @@ from frameworks.harness.processes import Children
 from frameworks.local_slurm.configuration import (
     BACKUP,
     SlurmSettings,
+    database_socket,
     gpu_files,
     gres_conf,
+    munge_socket,
     slurm_conf,
     slurmdbd_conf,
 )
@@ -124,6 +126,12 @@ class LocalSlurm:
             "PATH": f"{self.folder / 'bin'}:{_search_path()}",
             "SLURM_CONF": str(self.conf),
         }
+
+    @property
+    def _short_folder(self) -> Path:
+        """Folder for sockets, and for the scripts of jobs, while this Slurm runs."""
+        assert self._spool is not None, "the Slurm has not been started"
+        return Path(self._spool.name)
 
     @property
     def jobcomp(self) -> Path:
@@ -233,7 +241,7 @@ class LocalSlurm:
 
     def change_records(self, statement: str) -> None:
         """Change the database of slurmdbd by a statement in SQL, as a fault of Slurm would."""
-        socket = f"--socket={self.folder / 'database.socket'}"
+        socket = f"--socket={database_socket(self._short_folder)}"
         self.run("mariadb", "--no-defaults", socket, "--execute", statement, "slurm")
 
     def start_node(self, name: str) -> None:
@@ -288,9 +296,10 @@ class LocalSlurm:
         nodes = [name for group in self.settings.nodes for name in group.names()]
         ports = {name: free_port() for name in ("slurmctld", "slurmdbd", *nodes)}
         (self.folder / "state").mkdir()
-        # Jobs belong to other users, which may not enter the folders of this user.
+        # Jobs belong to other users, which may not enter the folders of this user. The path of a
+        # socket has at most 107 bytes, and the path of this Slurm's folder may be longer.
         self._spool = tempfile.TemporaryDirectory(prefix="longshare-slurm-")
-        spool = Path(self._spool.name)
+        spool = self._short_folder
         spool.chmod(0o755)
         for name in nodes:
             (spool / name).mkdir(mode=0o755)
@@ -318,7 +327,7 @@ class LocalSlurm:
             raise SlurmError(f"these nodes are not idle: {', '.join(sorted(waiting))}")
 
     def _start_munge(self) -> None:
-        key, socket = self.folder / "munge.key", self.folder / "munge.socket"
+        key, socket = self.folder / "munge.key", munge_socket(self._short_folder)
         key.touch(0o600)
         key.write_bytes(secrets.token_bytes(128))
         places = {
@@ -333,7 +342,7 @@ class LocalSlurm:
         self._wait("munged", lambda: self.run("munge", "--no-input", f"--socket={socket}"))
 
     def _create_accounting(self, port: int) -> None:
-        data, socket = self.folder / "database", self.folder / "database.socket"
+        data, socket = self.folder / "database", database_socket(self._short_folder)
         self.run(
             "mariadb-install-db",
             "--no-defaults",
@@ -360,14 +369,14 @@ class LocalSlurm:
         self._wait("mariadbd", lambda: self.run(*client, "CREATE DATABASE IF NOT EXISTS slurm"))
         configuration = self.folder / "slurmdbd.conf"
         configuration.touch(0o600)
-        configuration.write_text(slurmdbd_conf(self.folder, port))
+        configuration.write_text(slurmdbd_conf(self.folder, self._short_folder, port))
         self.start_accounting()
         self.run("sacctmgr", "--immediate", "add", "cluster", "trial")
 
     def _start_daemon(self, name: str, program: str, *arguments: str) -> None:
         variables = (
             f"SLURM_CONF={self.conf}",
-            f"MYSQL_UNIX_PORT={self.folder / 'database.socket'}",
+            f"MYSQL_UNIX_PORT={database_socket(self._short_folder)}",
         )
         self._children.start_program(name, "env", *variables, *self._command(program, *arguments))
 

@@ -46,7 +46,8 @@ def slurm_conf(settings: SlurmSettings, folder: Path, spool: Path, ports: dict[s
     Args:
         settings: Nodes, partitions and other settings.
         folder: The Slurm's folder, with all its state.
-        spool: Folder for the scripts of jobs, which the users of the jobs must be able to read.
+        spool: Folder for sockets, and for the scripts of jobs. The users of the jobs must be able
+            to read it.
         ports: Port numbers of the daemons: `slurmctld`, `slurmdbd`, and each node by name.
     """
     values = {
@@ -56,7 +57,7 @@ def slurm_conf(settings: SlurmSettings, folder: Path, spool: Path, ports: dict[s
         "SlurmUser": "root",
         "SlurmdUser": "root",
         "AuthType": "auth/munge",
-        "AuthInfo": f"socket={folder / 'munge.socket'}",
+        "AuthInfo": f"socket={munge_socket(spool)}",
         "CredType": "cred/munge",
         "StateSaveLocation": str(folder / "state"),
         "SlurmdSpoolDir": str(spool / "%n"),
@@ -95,7 +96,7 @@ def slurm_conf(settings: SlurmSettings, folder: Path, spool: Path, ports: dict[s
             "AccountingStorageType": "accounting_storage/slurmdbd",
             "AccountingStorageHost": "127.0.0.1",
             "AccountingStoragePort": str(ports["slurmdbd"]),
-            "AccountingStoragePass": f"{folder / 'munge.socket'}",  # not AuthInfo, as for the rest
+            "AccountingStoragePass": str(munge_socket(spool)),  # not AuthInfo, as for the rest
             "AccountingStorageEnforce": "associations,limits,qos",
             "AccountingStorageTRES": "gres/gpu",
         }
@@ -139,11 +140,22 @@ def gpu_files(group: NodeGroup, node: str, folder: Path) -> list[Path]:
     return [folder / f"gpu-{node}-{number}" for number in range(count)]
 
 
-def slurmdbd_conf(folder: Path, port: int) -> str:
+def munge_socket(spool: Path) -> Path:
+    """Return the path of munged's socket in the folder for sockets."""
+    return spool / "munge.socket"
+
+
+def database_socket(spool: Path) -> Path:
+    """Return the path of the database's socket in the folder for sockets."""
+    return spool / "database.socket"
+
+
+def slurmdbd_conf(folder: Path, spool: Path, port: int) -> str:
     """Return the content of `slurmdbd.conf`.
 
     Args:
         folder: The Slurm's folder, with all its state.
+        spool: Folder for sockets.
         port: Port of slurmdbd.
     """
     values = {
@@ -152,7 +164,7 @@ def slurmdbd_conf(folder: Path, port: int) -> str:
         "DbdPort": str(port),
         "SlurmUser": "root",
         "AuthType": "auth/munge",
-        "AuthInfo": f"socket={folder / 'munge.socket'}",
+        "AuthInfo": f"socket={munge_socket(spool)}",
         "PidFile": str(folder / "slurmdbd.pid"),
         "StorageType": "accounting_storage/mysql",
         "StorageHost": "localhost",

@@ -91,7 +91,8 @@ def test_a_pending_job_of_several_possible_sizes_counts_as_the_largest() -> None
     )
     with (
         TemporaryDirectory(prefix="longshare-ranges-") as folder,
-        LocalSlurm(Path(folder) / "slurm", settings, ROOT) as slurm,
+        # Sockets have paths of at most 107 bytes, but the folder may have a longer path.
+        LocalSlurm(Path(folder) / ("long-" * 20), settings, ROOT) as slurm,
     ):
         client = SlurmClient(slurm.environment, timeout=20.0)
         reader = JobReader()
