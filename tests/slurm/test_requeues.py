@@ -43,9 +43,14 @@ def states(slurm: LocalSlurm) -> dict[int, str]:
 
 
 def ends_of(bridge: Bridge, job: int) -> list[tuple[float, float | None]]:
-    """Return the start and the end of all attempts of a job."""
+    """Return the start and the end of all attempts of a job.
+
+    Slurm tells an attempt without duration of a job that is cancelled before its next start. It is
+    left out.
+    """
     timelines = {key.number: line for key, line in bridge.state._timelines.items()}
-    return [(attempt.start, attempt.end) for attempt in timelines[job].attempts]
+    times = ((attempt.start, attempt.end) for attempt in timelines[job].attempts)
+    return [(start, end) for start, end in times if start != end]
 
 
 def test_a_suspended_task_and_a_component_are_read_alone(slurm: LocalSlurm) -> None:
