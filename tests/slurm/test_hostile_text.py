@@ -403,7 +403,8 @@ def test_a_real_slurm_is_read_whatever_its_users_write(folder: Path) -> None:
         assert sorted(details) == sorted(jobs), "without the job that Slurm does not know"
         cores["games"] -= len(NAMES)
         poll_until(bridge, lambda cycle: held(cycle) == cores, 60.0)
-        assert bridge.rejected.counts == {"scontrol": 2}
+        # Polls more than MinJobAge apart, on a slow machine, also read two records of resized jobs.
+        assert bridge.rejected.counts in ({"scontrol": 2}, {"scontrol": 2, "jobcomp": 2})
         odd = folder / "a UserId=news(9) StartTime=1970-01-01T00:00:01 ProcCnt=16"
         odd.mkdir(mode=0o777)
         slurm.submit("--mem=10", f"--chdir={odd}", user="games", script="true")
