@@ -343,10 +343,14 @@ class LocalSlurm:
 
     def _create_accounting(self, port: int) -> None:
         data, socket = self.folder / "database", database_socket(self._short_folder)
+        # A server that starts removes all temporary tables in its folder for temporary files.
+        temporary = self.folder / "database-temporary"
+        temporary.mkdir()
         self.run(
             "mariadb-install-db",
             "--no-defaults",
             f"--datadir={data}",
+            f"--tmpdir={temporary}",
             "--user=root",
             "--auth-root-authentication-method=normal",
             "--skip-test-db",
@@ -358,6 +362,7 @@ class LocalSlurm:
             "--no-defaults",
             "--user=root",
             f"--datadir={data}",
+            f"--tmpdir={temporary}",
             f"--socket={socket}",
             f"--pid-file={self.folder / 'mariadbd.pid'}",
             "--skip-networking",

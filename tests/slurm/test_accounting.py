@@ -55,15 +55,25 @@ pytestmark = [
 ]
 
 
+OTHERS_TABLE = Path("temporary") / "#sql-temptable-1-1-1.MAI"
+"""A temporary table of another database, in the folder for temporary files at the start."""
+
+
 @pytest.fixture(scope="module")
 def slurm() -> Iterator[LocalSlurm]:
     with (
         TemporaryDirectory(prefix="longshare-accounting-") as folder,
-        LocalSlurm(Path(folder) / "slurm", SETTINGS, ROOT) as running,
+        pytest.MonkeyPatch.context() as patch,
     ):
-        Path(folder).chmod(0o755)  # other users run commands of Slurm
-        running.run("sacctmgr", "--immediate", text=ACCOUNTS)
-        yield running
+        table = Path(folder) / "slurm" / OTHERS_TABLE
+        table.parent.mkdir(parents=True)
+        table.touch()
+        patch.setenv("TMPDIR", str(table.parent))
+        with LocalSlurm(Path(folder) / "slurm", SETTINGS, ROOT) as running:
+            patch.undo()
+            Path(folder).chmod(0o755)  # other users run commands of Slurm
+            running.run("sacctmgr", "--immediate", text=ACCOUNTS)
+            yield running
 
 
 @pytest.fixture(autouse=True)
