@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -102,12 +102,31 @@ def await_forgotten_jobs(slurm: LocalSlurm) -> None:
         time.sleep(0.5)
 
 
+@contextmanager
+def listing_ended_jobs(slurm: LocalSlurm) -> Iterator[None]:
+    """Let slurmctld list ended jobs for an hour, so that even rare polls need no records."""
+    conf = slurm.conf.read_text()
+    longer = conf.replace(f"MinJobAge={MIN_JOB_AGE:g}\n", "MinJobAge=3600\n")
+    try:
+        slurm.conf.write_text(longer)
+        slurm.run("scontrol", "reconfigure")
+        yield
+    finally:
+        slurm.conf.write_text(conf)
+        slurm.run("scontrol", "reconfigure")
+
+
 def expected_from_sacct(
     slurm: LocalSlurm, began: float, until: float
 ) -> dict[str, dict[str, float]]:
     capacity = {"cpus": float(CORES), "mem": float(MEMORY)}
     joined = dict.fromkeys(USERS, began)
     return from_sacct(slurm, joined, [(began, capacity)], HALF_LIFE, until=until)
+
+
+def test_a_database_removes_no_temporary_table_of_another_database(slurm: LocalSlurm) -> None:
+    """The start of the other database would fail."""
+    assert (slurm.folder / OTHERS_TABLE).exists()
 
 
 def test_jobs_count_below_nested_accounts_with_the_shares_of_this_cluster(
@@ -318,20 +337,21 @@ def test_a_changed_configuration_of_slurm_applies_from_the_next_reading_of_the_n
 
 
 def test_without_slurmdbd_the_order_continues_with_the_known_accounts(slurm: LocalSlurm) -> None:
-    bridge = bridge_to(slurm, "tree")
-    bridge.poll()
-    slurm.submit("--mem=10", user="games", script="sleep 60")
-    slurm.kill_accounting()
-    try:
-        cycle = poll_until(bridge, lambda _: holding(bridge, {"physics/lab/games": 1}), 60.0)
-        poll_until(bridge, lambda _: "sacctmgr" in bridge.accounts_failure, 60.0)
-        assert cycle.tree.standing(("physics",)).weight == 3.0
-        with pytest.raises(CommandError, match="sacctmgr"):
-            bridge_to(slurm, "tree").poll()  # the tree of accounts was never read
-        bridge_to(slurm, "user").poll()  # needs no accounts
-    finally:
-        slurm.start_accounting()
-    poll_until(bridge, lambda _: not bridge.accounts_failure, 60.0)
+    with listing_ended_jobs(slurm):
+        bridge = bridge_to(slurm, "tree")
+        bridge.poll()
+        slurm.submit("--mem=10", user="games", script="sleep 60")
+        slurm.kill_accounting()
+        try:
+            cycle = poll_until(bridge, lambda _: holding(bridge, {"physics/lab/games": 1}), 60.0)
+            poll_until(bridge, lambda _: "sacctmgr" in bridge.accounts_failure, 60.0)
+            assert cycle.tree.standing(("physics",)).weight == 3.0
+            with pytest.raises(CommandError, match="sacctmgr"):
+                bridge_to(slurm, "tree").poll()  # the tree of accounts was never read
+            bridge_to(slurm, "user").poll()  # needs no accounts
+        finally:
+            slurm.start_accounting()
+        poll_until(bridge, lambda _: not bridge.accounts_failure, 60.0)
 
 
 def test_the_admin_level_operator_suffices_to_set_site_factors(slurm: LocalSlurm) -> None:
