@@ -79,6 +79,7 @@ for each CPU."""
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(400)
 @pytest.mark.skipif(
     reason_to_skip(accounting=True) is not None, reason=str(reason_to_skip(accounting=True))
 )

@@ -26,6 +26,7 @@ SCRIPT = "sleep $((5 + SLURM_ARRAY_TASK_ID % 4))"
 
 pytestmark = [
     pytest.mark.long,
+    pytest.mark.timeout(400),
     pytest.mark.skipif(reason_to_skip() is not None, reason=str(reason_to_skip())),
 ]
 
