@@ -202,12 +202,15 @@ class JobTimeline:
         return corrections
 
     def _wait(self, job: Job, now: float) -> list[Correction]:
-        """End the latest attempt of a pending job, if the attempt is open."""
+        """End the latest attempt of a pending job, if the attempt is open.
+
+        The end may be later than the reading's time, which is the time before the first command.
+        """
         corrections, latest = [], self.open
         if latest is not None and job.restarts == self.restarts:
             reason = "a start that slurmctld forgot when it crashed"
             corrections.append(Correction(self.number, latest.start, now, reason))
-        self.close(min(job.submitted, now))
+        self.close(job.submitted)
         self.restarts = job.restarts
         return corrections
 

@@ -188,6 +188,25 @@ def test_a_start_that_slurm_has_forgotten_does_not_count_and_is_reported() -> No
     require_exact(state, [waiting], 8.5)
 
 
+def test_a_job_that_is_requeued_during_a_slow_reading_counts_until_its_requeue() -> None:
+    """The time of a reading is the time before its first command."""
+    state = ClusterState(StateSettings(POLICY, lag=LAG), 0.0)
+    first, second = (
+        Attempt(2.0, [Step(2.0, cores(30))], [], 10.0),
+        Attempt(15.0, [Step(15.0, cores(30))]),
+    )
+    job = TrueJob(1, "ann", 1.0, [first, second])
+    observe(state, [job], 4.5)
+    view = job.seen(10.2)
+    assert view is not None
+    state.observe(Observation(9.3, [view[0]], {}, NODES))
+    assert state.present().standing(("ann",)).allocation == cores(30)
+    for now in (12.5, 16.5):
+        observe(state, [job], now)
+    assert nothing_assumed(state)
+    require_exact(state, [job], 16.5)
+
+
 @pytest.mark.parametrize("lag", [LAG, 1.0])
 @pytest.mark.parametrize("unseen", [0, 10.5])
 def test_each_attempt_counts_for_the_account_that_the_job_had_at_its_start(
