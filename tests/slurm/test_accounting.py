@@ -47,6 +47,7 @@ quit
 """Commands of sacctmgr. `man` is an account of physics, and a user of physics."""
 
 pytestmark = [
+    pytest.mark.usefixtures("ends_as_recorded"),
     pytest.mark.slow,
     pytest.mark.long,
     pytest.mark.skipif(

@@ -23,6 +23,7 @@ SCRIPT = "sleep $((3 + SLURM_ARRAY_TASK_ID % 4))"
 CAPACITY = {"cpus": 160.0, "mem": 240_000.0}
 
 pytestmark = [
+    pytest.mark.usefixtures("ends_as_recorded"),
     pytest.mark.long,
     pytest.mark.timeout(400),
     pytest.mark.skipif(reason_to_skip() is not None, reason=str(reason_to_skip())),

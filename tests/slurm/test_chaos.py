@@ -36,6 +36,7 @@ SETTINGS = SlurmSettings(
 )
 
 pytestmark = [
+    pytest.mark.usefixtures("ends_as_recorded"),
     pytest.mark.long,
     pytest.mark.timeout(400),
     pytest.mark.skipif(reason_to_skip() is not None, reason=str(reason_to_skip())),

@@ -22,6 +22,7 @@ WHOLE_NODE = ("--cpus-per-task=8", "--mem=10")
 UNTIL_CANCELLED = "sleep 600"
 
 pytestmark = [
+    pytest.mark.usefixtures("ends_as_recorded"),
     pytest.mark.long,
     pytest.mark.timeout(400),
     pytest.mark.skipif(reason_to_skip() is not None, reason=str(reason_to_skip())),

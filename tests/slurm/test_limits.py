@@ -38,6 +38,7 @@ quit
 LONG = "sleep 100"
 
 pytestmark = [
+    pytest.mark.usefixtures("ends_as_recorded"),
     pytest.mark.long,
     pytest.mark.skipif(
         reason_to_skip(accounting=True) is not None, reason=str(reason_to_skip(accounting=True))
