@@ -270,7 +270,8 @@ class Shadow(Generic[User]):
         allocations: dict[User, Quantities] = {}
         count_sum = 0
         for user, (held, count) in holding.items():
-            earlier, earlier_count = pool.holding(user)
+            # a user that the cycle itself adds has held nothing before
+            earlier, earlier_count = pool.holding(user) if user in pool else (Quantities(), 0)
             if held.contains(earlier):
                 allocation = held - earlier
                 if allocation:

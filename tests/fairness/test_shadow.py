@@ -389,6 +389,17 @@ def test_each_cycle_is_compared_in_as_many_parts_as_it_allocated() -> None:
     assert [shadow.pool.holding(user) for user in "abc"] == [pool.holding(user) for user in "abc"]
 
 
+def test_a_user_that_is_added_in_a_cycle_is_compared_with_nothing_before() -> None:
+    pool, shadow, follow = debtors()
+    pool.add("d")
+    pool.allocate("d", ONE.times(3), times=3)  # DRF would give one to each of a, b and c
+    pool.add("e")
+    pool.remove("e")
+    follow(run=True)
+    assert gained(pool, shadow, follow) == {"a": 0.1, "b": 0.1, "c": 0.1, "d": -0.3}
+    assert shadow.pool.holding("d") == pool.holding("d")
+
+
 def test_a_cycle_that_is_followed_late_counts_from_its_own_time() -> None:
     pool, shadow, _ = debtors()
     journal = pool.keep_journal()
