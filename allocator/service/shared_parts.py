@@ -37,6 +37,7 @@ from allocator.service.show.status import Status
 from allocator.service.show.wait_reasons import Waits, examining
 from allocator.service.show.web import serving
 from allocator.service.store import Store, StoreError, StoreInUse, StoreUnavailable
+from allocator.service.store.schedulers import Scheduler
 from allocator.service.store.sqlite import SqliteStore
 from allocator.service.store.writer import StoreWriter, saving_to_store
 from allocator.service.store.zookeeper import ZookeeperStore
@@ -185,11 +186,14 @@ class SharedParts:
 
 
 @asynccontextmanager
-async def opening(config: SharedConfig, record: Path | None = None) -> AsyncIterator[SharedParts]:
+async def opening(
+    config: SharedConfig, scheduler: Scheduler, record: Path | None = None
+) -> AsyncIterator[SharedParts]:
     """Open the store and the recorder's file, and close both after the block.
 
     Args:
         config: The configuration.
+        scheduler: The scheduler of this service; the store of another scheduler is refused.
         record: Path of the event log, which the recorder must not overwrite; None for no log.
 
     Raises:
@@ -197,7 +201,8 @@ async def opening(config: SharedConfig, record: Path | None = None) -> AsyncIter
         StoreUnavailable: the store does not answer.
     """
     async with AsyncExitStack() as stack:
-        store, memory = await stack.enter_async_context(_store(config.store))
+        opened = _store(config.store, scheduler)
+        store, memory = await stack.enter_async_context(opened)
         recorder = await stack.enter_async_context(_recorder(config, record))
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGHUP, _reopen_recorder, recorder)
@@ -278,8 +283,14 @@ def _database(accounts: str) -> "Database":
 
 
 @asynccontextmanager
-async def _store(section: StoreSection) -> AsyncIterator[tuple[Store | None, Memory | None]]:
+async def _store(
+    section: StoreSection, scheduler: Scheduler
+) -> AsyncIterator[tuple[Store | None, Memory | None]]:
     """Open the configured store, load its content, and close the store after the block.
+
+    Args:
+        section: The configuration of the store.
+        scheduler: The scheduler of this service; the store of another scheduler is refused.
 
     Yields:
         The store and its content: commitments and operator settings. Both are None without a store;
@@ -294,7 +305,7 @@ async def _store(section: StoreSection) -> AsyncIterator[tuple[Store | None, Mem
         yield None, None
         return
     try:
-        store = await asyncio.to_thread(_open_store, section)
+        store = await asyncio.to_thread(_open_store, section, scheduler)
         memory = await asyncio.to_thread(store.load)
     except StoreUnavailable:
         raise
@@ -312,17 +323,27 @@ async def _store(section: StoreSection) -> AsyncIterator[tuple[Store | None, Mem
         await asyncio.to_thread(store.close)
 
 
-def _open_store(section: StoreSection) -> Store:
+def _open_store(section: StoreSection, scheduler: Scheduler) -> Store:
     """Open the configured store (SQLite or ZooKeeper); called in a worker thread.
+
+    Args:
+        section: The configuration of the store.
+        scheduler: The scheduler of this service.
 
     Raises:
         StoreError: the store cannot be used.
     """
     set_aside = section.on_damage == "set aside"
     if section.kind == "sqlite":
-        return SqliteStore(section.path, set_aside=set_aside)
+        return SqliteStore(section.path, scheduler, set_aside=set_aside)
     assert section.hosts is not None
-    return ZookeeperStore(section.hosts, section.znode, section.secret(), set_aside=set_aside)
+    return ZookeeperStore(
+        section.hosts,
+        section.znode,
+        section.secret(),
+        scheduler=scheduler,
+        set_aside=set_aside,
+    )
 
 
 @asynccontextmanager

@@ -30,6 +30,7 @@ from allocator.service.store.codec import (
     plain,
     version_of,
 )
+from allocator.service.store.schedulers import Scheduler, require_scheduler
 from allocator.users.memory import (
     NO_USE,
     AccumulatedUse,
@@ -41,6 +42,10 @@ from allocator.users.memory import (
     StoredTrajectory,
 )
 
+_WITH_SCHEDULER = 6
+"""Version of rows whose head states the scheduler; other versions are those of `version_of`."""
+_READABLE = range(VERSIONS.start, _WITH_SCHEDULER + 1)
+"""Versions of rows that can be read."""
 _MODULUS = 2**256
 _ENCODER = json.JSONEncoder(allow_nan=False, sort_keys=True, separators=(",", ":"))
 
@@ -74,6 +79,7 @@ class _Head(BaseModel):
     time: Amount
     """Time of the latest save, in seconds since the Unix epoch."""
     places: Places | None = None
+    scheduler: Scheduler | None = None
 
 
 _Read = TypeVar("_Read", bound=BaseModel)
@@ -84,9 +90,13 @@ class StoreRows:
 
     A store calls `take` with the changes of commitments and settings. It then writes `unwritten`
     and `head`, and calls `mark_written`.
+
+    Args:
+        scheduler: The scheduler that the head states; None for none, as in former versions.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, scheduler: Scheduler | None = None) -> None:
+        self._scheduler = scheduler
         self._time = 0.0
         self._places: Mapping[str, OccupiedPlaces] = {}
         self._rows: dict[str, tuple[bytes, int]] = {}
@@ -170,13 +180,15 @@ class StoreRows:
         Args:
             left_out: Users whose rows the store does not contain.
         """
-        version = version_of(
-            accumulated=bool(self._accumulating),
-            owned=are_owned(self._places),
-            placed=bool(self._places),
-            boosted=bool(self._boosted),
-        )
-        claims = _head_fields(self._time, version, self._places)
+        version = _WITH_SCHEDULER
+        if self._scheduler is None:
+            version = version_of(
+                accumulated=bool(self._accumulating),
+                owned=are_owned(self._places),
+                placed=bool(self._places),
+                boosted=bool(self._boosted),
+            )
+        claims = _head_fields(self._time, version, self._places, self._scheduler)
         present = self._sum - sum(self._rows[user][1] for user in left_out)
         return _canonical({**claims, "sum": _checksum(present, claims)})
 
@@ -208,29 +220,33 @@ class StoreRows:
         return sorted(largest, key=lambda user: (largest[user], user))
 
 
-def decode_memory(head: bytes, rows: Iterable[tuple[str, bytes]]) -> Memory:
+def decode_memory(
+    head: bytes, rows: Iterable[tuple[str, bytes]], scheduler: Scheduler | None = None
+) -> Memory:
     """Decode commitments and operator settings from rows; commitments are as of the latest save.
 
     Args:
         head: The encoded head, which contains format, version, time and checksum.
         rows: Each user with its encoded row, in any order.
+        scheduler: The scheduler whose users are expected; None for any scheduler.
 
     Raises:
-        StoreError: the data are invalid or inconsistent, or have an unknown version.
+        StoreError: the data are invalid or inconsistent, have an unknown version, or belong to
+            another scheduler.
     """
     content = plain(head)
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise StoreDamaged("this is not a store of Longshare")
-    if content.get("version") not in VERSIONS:
+    if content.get("version") not in _READABLE:
         raise StoreError(
             f"written in version {content.get('version')} of the format, this Longshare knows "
-            f"versions {VERSIONS[0]} to {VERSIONS[-1]}; use the release that wrote it, or a newer "
-            "one"
+            f"versions {_READABLE[0]} to {_READABLE[-1]}; use the release that wrote it, or a "
+            "newer one"
         )
     checked = _validated(_Head, head, "head")
     pairs = sorted(rows)
     places = decode_places(checked.places or {})
-    claims = _head_fields(checked.time, checked.version, places)
+    claims = _head_fields(checked.time, checked.version, places, checked.scheduler)
     # JSON can write a number in several ways; only the canonical one is valid
     as_written = head == _canonical({**claims, "sum": checked.sum})
     if not as_written or _checksum(sum(_addend(*pair) for pair in pairs), claims) != checked.sum:
@@ -240,7 +256,9 @@ def decode_memory(head: bytes, rows: Iterable[tuple[str, bytes]]) -> Memory:
         (trajectory.tau for trajectory in courses.values() if trajectory.tau is not None), None
     )
     users = {user: trajectory.at(checked.time) for user, trajectory in courses.items()}
-    return Memory(checked.time, users, tau, places)
+    memory = Memory(checked.time, users, tau, places)
+    require_scheduler(scheduler, checked.scheduler, memory)
+    return memory
 
 
 def _encode_trajectory(trajectory: StoredTrajectory) -> bytes:
@@ -294,7 +312,10 @@ def _addend(user: str, row: bytes) -> int:
 
 
 def _head_fields(
-    time: float, version: int, places: Mapping[str, OccupiedPlaces]
+    time: float,
+    version: int,
+    places: Mapping[str, OccupiedPlaces],
+    scheduler: Scheduler | None,
 ) -> dict[str, object]:
     """Return the fields of the head row, except its checksum.
 
@@ -302,9 +323,14 @@ def _head_fields(
         time: Time of the save, in seconds since the epoch.
         version: Version of the encoding.
         places: Role-tree nodes that each framework occupies, by digest of its identifier.
+        scheduler: The scheduler whose users the rows contain; None if the head does not state it.
     """
     claims: dict[str, object] = {"format": FORMAT, "time": time, "version": version}
-    return {**claims, "places": encode_places(places)} if places else claims
+    if places:
+        claims["places"] = encode_places(places)
+    if scheduler is not None:
+        claims["scheduler"] = scheduler
+    return claims
 
 
 def _checksum(rows: int, claims: Mapping[str, object]) -> str:

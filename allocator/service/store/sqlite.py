@@ -10,6 +10,7 @@ import structlog
 
 from allocator.service.loop.cooperative import run_in_thread
 from allocator.service.store import StoreDamaged, StoreError, StoreUnavailable, codec, file, rows
+from allocator.service.store.schedulers import Scheduler, require_scheduler
 from allocator.users.memory import Memory, MemoryChanges
 
 APPLICATION_ID = 0x4C534852
@@ -37,19 +38,23 @@ class SqliteStore:
 
     Args:
         path: Path of the file.
+        scheduler: The scheduler of this service, which the file states; None for a file that
+            states none, and belongs to any scheduler.
         set_aside: Whether to rename a damaged file that Longshare wrote, and to create a new one.
 
     Raises:
-        StoreError: the file is damaged, foreign, not a writable regular file, or in use by another
-            service.
+        StoreError: the file is damaged, foreign, not a writable regular file, in use by another
+            service, or belongs to another scheduler.
     """
 
     shared = False
     left_out = 0
 
-    def __init__(self, path: Path, *, set_aside: bool = False) -> None:
+    def __init__(
+        self, path: Path, scheduler: Scheduler | None = None, *, set_aside: bool = False
+    ) -> None:
         self._path = path
-        self._rows = rows.StoreRows()
+        self._rows = rows.StoreRows(scheduler)
         self._is_written = False
         """Whether the file contains all rows except those that `_rows` lists as unwritten."""
         try:
@@ -58,7 +63,7 @@ class SqliteStore:
                 self._locked_file = self._open()
                 stack.callback(self._unlock)
                 try:
-                    self._loaded = _inspect(path)
+                    self._loaded = _inspect(path, scheduler)
                 except StoreDamaged as error:
                     if not set_aside:
                         raise
@@ -194,20 +199,24 @@ class SqliteStore:
             )
 
 
-def _inspect(path: Path) -> Memory | None:
+def _inspect(path: Path, scheduler: Scheduler | None) -> Memory | None:
     """Return the commitments and settings in a file of unknown content, without modifying the file.
 
     The result is None if the file is empty.
 
+    Args:
+        path: Path of the file.
+        scheduler: The scheduler whose users are expected; None for any scheduler.
+
     Raises:
-        StoreError: the file is damaged, foreign, or of an unknown version.
+        StoreError: the file is damaged, foreign, of an unknown version, or of another scheduler.
     """
     file.layout_version(path, APPLICATION_ID, (FORMER_LAYOUT, LAYOUT))
     try:
         with file.open_copy(path) as connection:
             [problem] = connection.execute("PRAGMA integrity_check(1)").fetchone()
             if problem == "ok":
-                return read(connection)
+                return read(connection, scheduler)
     except sqlite3.Error as error:
         problem = str(error)
     except UnicodeDecodeError:  # in a table's name or in SQLite's own message
@@ -215,13 +224,17 @@ def _inspect(path: Path) -> Memory | None:
     raise StoreDamaged(f"damaged: {problem}; move it away to start without it")
 
 
-def read(connection: sqlite3.Connection) -> Memory | None:
+def read(connection: sqlite3.Connection, scheduler: Scheduler | None = None) -> Memory | None:
     """Return the commitments and operator settings in an open SQLite file; None if it is empty.
 
     The tables may have the layout of this release or of the former.
 
+    Args:
+        connection: The open file.
+        scheduler: The scheduler whose users are expected; None for any scheduler.
+
     Raises:
-        StoreError: the content is damaged.
+        StoreError: the content is damaged, or belongs to another scheduler.
         sqlite3.Error: the file is damaged.
     """
     heads = connection.execute("SELECT data FROM memory").fetchall()
@@ -229,13 +242,15 @@ def read(connection: sqlite3.Connection) -> Memory | None:
         return None
     [[layout]] = connection.execute("PRAGMA user_version").fetchall()
     if layout == FORMER_LAYOUT:
-        return codec.decode(_blob(heads[0][0]))
+        memory = codec.decode(_blob(heads[0][0]))
+        require_scheduler(scheduler, None, memory)
+        return memory
     content = connection.execute("SELECT name, data FROM users").fetchall()
     try:
         users = [(_blob(name).decode(), _blob(data)) for name, data in content]
     except UnicodeDecodeError as error:
         raise StoreDamaged(f"damaged: a user's name: {error}") from error
-    return rows.decode_memory(_blob(heads[0][0]), users)
+    return rows.decode_memory(_blob(heads[0][0]), users, scheduler)
 
 
 def _blob(value: object) -> bytes:

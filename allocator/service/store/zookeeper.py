@@ -31,6 +31,7 @@ from allocator.service.store import (
     codec,
     rows,
 )
+from allocator.service.store.schedulers import Scheduler, require_scheduler
 from allocator.users.memory import Memory, MemoryChanges
 
 LARGEST = 1_000_000
@@ -71,29 +72,34 @@ class ZookeeperStore:
         credentials: USER:PASSWORD for digest authentication, which protects the node; None for an
             open node.
         patience: Seconds to wait for a connection to a server.
+        scheduler: The scheduler of this service, which the node states; None for a node that
+            states none, and belongs to any scheduler.
         set_aside: Whether to copy damaged content that Longshare wrote to another node, and to
             start without it.
 
     Raises:
         StoreUnavailable: no server was found.
-        StoreError: the node's content is foreign or damaged, or access is denied.
+        StoreError: the node's content is foreign or damaged, belongs to another scheduler, or
+            access is denied.
     """
 
     shared = True
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the settings of the store
         self,
         hosts: str,
         znode: str,
         credentials: str | None = None,
         patience: float = PATIENCE,
         *,
+        scheduler: Scheduler | None = None,
         set_aside: bool = False,
     ) -> None:
         self._znode = znode
         self._name = f"znode {znode} at {hosts}"
         self._writer = uuid.uuid4().bytes
-        self._rows = rows.StoreRows()
+        self._scheduler = scheduler
+        self._rows = rows.StoreRows(scheduler)
         self.left_out = 0
         user, _, password = (credentials or "").partition(":")
         self._client = KazooClient(
@@ -108,7 +114,7 @@ class ZookeeperStore:
                 self._client.start(timeout=patience)
                 data, self._version = self._fetch()
                 try:
-                    self._loaded = decode_node(data)
+                    self._loaded = decode_node(data, scheduler)
                 except StoreDamaged as error:
                     if not set_aside:
                         raise
@@ -139,7 +145,7 @@ class ZookeeperStore:
             self._version = version
             if data.startswith(_MAGIC + self._writer):
                 return None  # this service wrote it, but the answer to the save was lost
-            return decode_node(data)
+            return decode_node(data, self._scheduler)
 
     def take_over(self) -> None:
         """Allow the next save to replace content that another service has written to the node."""
@@ -297,18 +303,19 @@ def encode_node(
     return _MAGIC + writer + zlib.compress(b"\n".join(lines))
 
 
-def decode_node(data: bytes) -> Memory | None:
+def decode_node(data: bytes, scheduler: Scheduler | None = None) -> Memory | None:
     """Decode commitments and operator settings in a node, as written by this or the last release.
 
     Args:
         data: Content of the node; empty if there is no node.
+        scheduler: The scheduler whose users are expected; None for any scheduler.
 
     Returns:
         The commitments and settings; None if the content is empty. An operator may have created an
             empty node, for example to set an ACL.
 
     Raises:
-        StoreError: the content is foreign or damaged.
+        StoreError: the content is foreign or damaged, or belongs to another scheduler.
     """
     if not data:
         return None
@@ -316,10 +323,12 @@ def decode_node(data: bytes) -> Memory | None:
         raise StoreError("holds data of another program; choose another znode")
     content = _decompress(data[len(_MAGIC) + _WRITER_LENGTH :])
     if data.startswith(_FORMER):
-        return codec.decode(content)
+        memory = codec.decode(content)
+        require_scheduler(scheduler, None, memory)
+        return memory
     head, *lines = content.split(b"\n")
     pairs = [(_name(name), row) for name, _, row in (line.partition(b"\t") for line in lines)]
-    return rows.decode_memory(head, pairs)
+    return rows.decode_memory(head, pairs, scheduler)
 
 
 def _decompress(data: bytes) -> bytes:
