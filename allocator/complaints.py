@@ -55,6 +55,47 @@ def did_you_mean(name: object, names: Iterable[str]) -> str:
     return f"; did you mean {similar[0]}?" if similar else ""
 
 
+def require_one_spelling(names: Iterable[tuple[str, str]]) -> None:
+    """Check that no two names of resources are spellings of one resource (`other_spelling`).
+
+    Args:
+        names: Pairs of a place, such as `users[0].needs[1]`, and a name used there.
+
+    Raises:
+        ValueError: two names look like one resource; the message has both names and places.
+    """
+    places = dict[str, str]()
+    for place, name in names:
+        if name in places:
+            continue
+        first = other_spelling(name, places)
+        if first is not None:
+            raise ValueError(
+                f"{place}: {name!r} is not the resource {first!r} of {places[first]}; did you "
+                f"mean {first}? Write one name for one resource"
+            )
+        places[name] = place
+
+
+def other_spelling(name: str, names: Iterable[str]) -> str | None:
+    """Return another spelling of a resource's name, such as `cpus` for `cpu`; None for none.
+
+    Spellings differ in upper and lower case, and in an "s" at the end.
+
+    Args:
+        name: The name.
+        names: The names that are compared with the name.
+    """
+    singular = _singular(name)
+    others = (other for other in names if other != name and _singular(other) == singular)
+    return next(others, None)
+
+
+def _singular(name: str) -> str:
+    """Return a name in lower case without an "s" at the end; a name of one letter unchanged."""
+    return name.casefold().removesuffix("s") if len(name) > 1 else name
+
+
 def complaints(error: ValidationError, model: type[BaseModel]) -> list[str]:
     """Return a line for each mistake that validation found: the setting's name, and the reason.
 

@@ -385,6 +385,15 @@ class Experiment(_Section):
                 f"user {user.name}: its tasks are not described; add [users.tasks] or [tasks]"
             )
         demand = self.tasks_of(user).quantities
+        for name in demand:
+            if not self.cluster.capacity[name]:
+                known = sorted(self.cluster.capacity)
+                similar = difflib.get_close_matches(name, known, n=1)
+                meant = f"; did you mean {similar[0]}?" if similar else ""
+                raise ValueError(
+                    f"user {user.name}: a task needs {name}, which no agent has; there are: "
+                    f"{', '.join(known)}{meant}"
+                )
         if not any(group.quantities.contains(demand) for group in self.cluster.agents):
             raise ValueError(f"user {user.name}: a task ({demand}) is larger than any agent")
         if user.start >= self.duration:

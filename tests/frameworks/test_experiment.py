@@ -110,6 +110,11 @@ def test_phases_are_from_start_to_start() -> None:
         ("duration = 60", "duration = 10", "starts after the end"),
         ('name = "B"', 'name = "A"', "same name"),
         ("cpus:1;mem:1024", "cpus:5;mem:1024", "larger than any agent"),
+        (
+            "cpus:1;mem:1024",
+            "cpu:1;mem:1024",
+            "needs cpu, which no agent has; there are: cpus, mem; did you mean cpus",
+        ),
         ("start = 20", 'nodes = "1-3"', "agent 3 does not exist"),
         ("start = 20", 'nodes = "one"', "should match pattern"),
         ("start = 20", '[[variants]]\nname = "v"\nwithout = ["Z"]', "no user is named 'Z'"),

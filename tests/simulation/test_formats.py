@@ -253,6 +253,14 @@ def test_columns_of_resources_can_be_named(tmp_path: Path) -> None:
             csv.convert(path, resources=[name])
 
 
+def test_two_columns_that_look_like_one_resource_must_be_named(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("submitted_s,runtime_s,user,cpu,mem,cpus\n0,1,a,1,2,0\n1,1,b,0,2,1\n")
+    with pytest.raises(TraceError, match=r"columns cpu and cpus, .* --resources cpu,mem"):
+        csv.convert(path)
+    assert csv.convert(path, resources=["cpu", "mem"]).resource_columns == ("cpu", "mem")
+
+
 def test_amounts_of_memory_with_a_unit_become_mib(tmp_path: Path) -> None:
     header = "submitted_s,runtime_s,user,cpus,mem,maxMemory,licences"
     amounts = (

@@ -457,6 +457,19 @@ def test_a_game_file_contains_the_game(game: Game) -> None:
         ),
         ({"lengths": [0], "users": [{"name": "a", "needs": [{"cpu": 1}]}]}, "lengths"),
         ({"users": [{"name": "a", "needs": [{}]}] * 2}, "2 have the name 'a'"),
+        (
+            {
+                "users": [
+                    {"name": "a", "needs": [{"cpu": 1}]},
+                    {"name": "b", "needs": [{"cpus": 1}]},
+                ]
+            },
+            r"users\[1\].needs\[0\]: 'cpus' is not the resource 'cpu' .* did you mean cpu\?",
+        ),
+        (
+            {"users": [{"name": "a", "needs": [{"MEM": 1}], "claims": [{"mem": 1}]}]},
+            r"users\[0\].claims\[0\]: 'mem' is not the resource 'MEM'",
+        ),
     ],
 )
 def test_an_invalid_game_is_refused_with_the_path_of_the_fault(

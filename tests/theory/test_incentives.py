@@ -414,6 +414,13 @@ def test_every_epoch_is_pareto_optimal_and_keeps_guarantees(data: st.DataObject)
         ({"epochs": [epoch(1, bob=1)]}, r"epochs\[0\]\.demands: user 'bob' is unknown"),
         ({"epochs": [epoch(0)]}, r"epochs\[0\]\.capacity"),
         ({"users": users("1", "1")}, r"2 have the name '1'"),
+        (
+            {
+                "users": [{"name": "1", "ratios": {"gpu": 1}}],
+                "epochs": [epoch(1, **{"1": 1}) | {"ratios": {"1": {"gpus": 1}}}],
+            },
+            r"epochs\[0\].ratios.1: 'gpus' is not the resource 'gpu' of users\[0\].ratios",
+        ),
     ],
 )
 def test_an_invalid_profile_is_refused_with_the_path_of_the_fault(

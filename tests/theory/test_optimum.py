@@ -255,6 +255,11 @@ def test_per_machine_drf_leaves_resources_idle_that_other_policies_use() -> None
     [
         ({"users": [user("u", cpu(1, 1), "m9")]}, r"users\[0\]\.machines: 'u' may use 'm9'"),
         ({"users": [user("u", {"gpu": 1})]}, r"users\[0\]\.demand: 'u' needs 'gpu'"),
+        ({"users": [user("u", {"cpus": 1})]}, r"'cpus', .* are: cpu, mem; did you mean cpu\?"),
+        (
+            {"machines": machines(m1=cpu(1, 1), m2={"cpus": 2})},
+            r"machines\[1\]\.resources: 'cpus' is not the resource 'cpu' of machines\[0\]",
+        ),
         ({"users": [user("u", cpu(0, 0))]}, r"users\[0\]: demand"),
         ({"users": [user("u", cpu(-1, 0))]}, r"users\[0\]\.demand\.cpu: -1.0 is less than 0"),
         ({"users": [user("u", cpu(float("inf"), 0))]}, r"users\[0\]\.demand\.cpu: inf"),

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from allocator.complaints import unknown
+from allocator.complaints import other_spelling, unknown
 from allocator.simulation.formats.conversion import (
     Conversion,
     RowFilter,
@@ -431,6 +431,13 @@ def _chosen(
         for name in amounts
         if name not in doubts and (name in _USUAL_RESOURCES or name in numeric)
     )
+    for number, name in enumerate(columns):
+        if other := other_spelling(name, columns[:number]):
+            rest = ",".join(column for column in columns if column != name)
+            raise TraceError(
+                f"{path} has the columns {other} and {name}, which look like one resource; name "
+                f"the columns of resources, such as --resources {rest}"
+            )
     reasons = ", ".join(f"{name} ({doubt})" for name, doubt in doubts.items())
     if not columns and doubts:
         raise TraceError(

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from allocator.complaints import other_spelling
 from allocator.simulation.formats.conversion import SkippedRows, Text
 from allocator.simulation.formats.text import delimiter, opened
 from allocator.simulation.trace import UNCONSTRAINED, MachineClass, Trace, TraceError
@@ -88,6 +89,12 @@ def read_machines(path: Path, resources: Sequence[str]) -> tuple[MachineClass, .
     """
     machines: dict[str, MachineClass] = {}
     for where, row in _rows(path, ["machine", *resources], None):
+        for column in () if machines else row:
+            if column not in resources and (resource := other_spelling(column, resources)):
+                raise TraceError(
+                    f"{path} has a column {column} beside the resource {resource}, and it would be "
+                    "an attribute of machines; rename or remove it"
+                )
         name, count = row["machine"], _number(where, row, "count", 1.0)
         if name in machines:
             raise TraceError(f"{where}: machine {name!r} appears twice")

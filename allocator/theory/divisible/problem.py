@@ -8,6 +8,7 @@ from typing import Annotated, Any, Self, TypeAlias
 
 from pydantic import Field, model_validator
 
+from allocator.complaints import did_you_mean, require_one_spelling
 from allocator.theory.divisible.content import Amount, FileModel, Name, Positive, validated
 
 
@@ -68,6 +69,11 @@ class Problem(FileModel):
                     raise ValueError(
                         f"{table}: {count} have the name {name!r}; names must be unique"
                     )
+        require_one_spelling(
+            (f"machines[{index}].resources", name)
+            for index, machine in enumerate(self.machines)
+            for name in machine.resources
+        )
         machines = [machine.name for machine in self.machines]
         known = set(machines)
         for index, user in enumerate(self.users):
@@ -82,6 +88,7 @@ class Problem(FileModel):
                     raise ValueError(
                         f"users[{index}].demand: {user.name!r} needs {name!r}, which no machine "
                         f"has; there are: {_listed(self.resources)}"
+                        f"{did_you_mean(name, self.resources)}"
                     )
         return self
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Self, TypeAlias
 
 from pydantic import AfterValidator, Field, model_validator
 
+from allocator.complaints import require_one_spelling
 from allocator.theory.divisible.content import Amount, FileModel, Name, Positive, validated
 
 Vector: TypeAlias = tuple[Fraction, ...]
@@ -86,6 +87,13 @@ class Game(FileModel):
                         f"users[{index}].{table}: {len(plan)} stages, and {self.users[0].name!r} "
                         f"needs something in {stages}; all must have the same"
                     )
+        require_one_spelling(
+            (f"users[{index}].{table}[{stage}]", name)
+            for index, user in enumerate(self.users)
+            for table in ("needs", "claims")
+            for stage, amounts in enumerate(getattr(user, table) or ())
+            for name in amounts
+        )
         if self.lengths and len(self.lengths) != stages:
             raise ValueError(
                 f"lengths: {len(self.lengths)} numbers, and {self.users[0].name!r} needs something "

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
+from allocator.complaints import require_one_spelling
 from allocator.theory.divisible.content import Amount, FileModel, Name, Positive, validated
 
 
@@ -57,6 +58,12 @@ class Profile(FileModel):
         for name, count in Counter(user.name for user in self.users).items():
             if count > 1:
                 raise ValueError(f"users: {count} have the name {name!r}; names must be unique")
+        tables = [(f"users[{i}].ratios", user.ratios) for i, user in enumerate(self.users)]
+        for index, epoch in enumerate(self.epochs):
+            tables += [
+                (f"epochs[{index}].ratios.{name}", ratios) for name, ratios in epoch.ratios.items()
+            ]
+        require_one_spelling((place, name) for place, ratios in tables for name in ratios)
         known = {user.name for user in self.users}
         for index, epoch in enumerate(self.epochs):
             for table in ("demands", "ratios"):
