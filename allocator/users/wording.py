@@ -136,6 +136,10 @@ class Wording(ABC):
         del user
         return ""
 
+    def left_out_of_order(self) -> str:
+        """Return sentences about rules that come before the order of users, or limit it; or ""."""
+        return ""
+
     @abstractmethod
     def wait_details(self, wait: Any) -> dict[str, str]:  # noqa: ANN401 - an adapter's own
         """Return the fields of a log line about a long wait of a client."""

@@ -257,9 +257,14 @@ class MesosWording(Wording):
         unmet = {
             role: missing
             for role, (quota, consumed) in quotas.items()
-            if role != own and _amounts(missing := quota.unmet(consumed))
+            if _amounts(missing := quota.unmet(consumed))
         }
         sentences = list[str]()
+        if own_missing := unmet.pop(own, None):
+            sentences.append(
+                f"The quota of {_role(own)} guarantees {_amounts(own_missing)} more than the role "
+                "holds. Until it holds them, its frameworks get free resources before the order."
+            )
         if unmet:
             named = [
                 f"{called(role)} ({_amounts(missing)})"
@@ -281,6 +286,15 @@ class MesosWording(Wording):
             )
             sentences.append(f"The limits of {_role(own)} permit no more than {amounts} now.")
         return " ".join(sentences)
+
+    @override
+    def left_out_of_order(self) -> str:
+        if not self._view.quotas():
+            return ""
+        return (
+            "The order leaves out quotas. Roles below their guarantees get free resources before "
+            "the order, and a role at its limits gets nothing in its turn."
+        )
 
     @override
     def about_gaps(self) -> str:

@@ -161,7 +161,9 @@ class _MachineSurvey:
     """Sentence that says that no machine has enough free resources for one task; empty if a task
     fits."""
     kept_back: str = ""
-    """Sentence about free resources that are kept for other users before the order; often empty."""
+    """Sentences about free resources that are kept for users before the order; often empty."""
+    left_out: str = ""
+    """Sentences about rules of the scheduler that the order leaves out; empty for none."""
 
 
 def _survey_machines(
@@ -180,14 +182,15 @@ def _survey_machines(
     survey = yield from adapter.survey()
     passed_over = yield from survey.passed_over()
     kept_back = adapter.wording.kept_back(user)
+    left_out = adapter.wording.left_out_of_order()
     if demand is None:
-        return _MachineSurvey(vocabulary, passed_over, kept_back=kept_back)
+        return _MachineSurvey(vocabulary, passed_over, kept_back=kept_back, left_out=left_out)
     room, largest = yield from survey.task_capacity(
         adapter.clients(user.removesuffix("/.")), demand
     )
     waits = largest and not room and survey.others_are_smaller(demand)
     gaps = adapter.wording.about_gaps() if waits else ""
-    return _MachineSurvey(vocabulary, passed_over, room, largest, gaps, kept_back)
+    return _MachineSurvey(vocabulary, passed_over, room, largest, gaps, kept_back, left_out)
 
 
 def _demand(request: admin.ForecastRequest, adapter: SchedulerAdapter) -> Quantities | None:
@@ -425,6 +428,8 @@ class _Question:
             f"No other user's allocation, weight or demand changes. {nothing_moves}",
             f"Turns follow the order of users. {self._vocabulary.delays} may delay a turn.",
         ]
+        if self._survey.left_out:
+            assumptions.append(self._survey.left_out)
         if not math.isinf(pool.counts_for):
             assumptions.append(
                 "Entitlements stay as they are now. They change with the mean use of users, by "

@@ -255,9 +255,38 @@ def test_resources_kept_for_guarantees_are_told_with_the_turn() -> None:
     state = Played(master, set())
     assert state.forecast("A", 1).wait.ahead == 0
     assert said in state.forecast("A", 1).words
-    assert not any("guarantees" in words for words in state.forecast("z", 1).words)
+    own = "The quota of role z guarantees cpus 1, mem 64 more than the role holds. Until "
+    assert any(words.startswith(own) for words in state.forecast("z", 1).words)
+    assert any("leaves out quotas" in words for words in state.forecast("A", 1).assumptions)
     assert said in run_to_completion(master.engine.wording.about_clients("A"))
     assert state.master.send(contract.ActivateAgent(agent_id="slot"), contract.Tick()) == []
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_a_forecast_names_each_quota_that_decides_before_the_order(seed: int) -> None:
+    state = played(seed)
+    assert not any("quota" in words for words in state.forecast("a", 1).assumptions)
+    chance = random.Random(seed)
+    for role in chance.sample("abcg", chance.randint(1, 3)):
+        guaranteed, limited = f"cpus:{chance.randint(1, 3)}", f"cpus:{chance.randint(0, 3)}"
+        kind = chance.randrange(3)
+        state.master.send(
+            quota(role, guarantee=guaranteed if kind else "", limit="" if kind == 2 else limited)
+        )
+    known = state.master.engine.users()
+    forecasts = {
+        user: state.forecast(f"{user}/." if f"{user}/." in known else user, 1)
+        for user in {*users(state)} - state.hopeless
+    }
+    assert all(any("quotas" in w for w in each.assumptions) for each in forecasts.values())
+    said = {user: " ".join(forecast.words) for user, forecast in forecasts.items()}
+    served = [offer.role for offer in state.free(0)]
+    first = {user for user, forecast in forecasts.items() if not forecast.wait.ahead}
+    for role in served:
+        if role not in first:
+            assert f"quota of role {role.partition('/')[0]} guarantees" in said[role]
+    for user in first - {*served}:
+        assert "unmet guarantees of" in said[user] or "The limits of role" in said[user]
 
 
 def test_a_forecast_counts_no_more_tasks_than_the_limits_of_the_role_permit() -> None:
