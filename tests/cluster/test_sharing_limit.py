@@ -16,6 +16,7 @@ from allocator.cluster.allocation.offer_builder import OfferBuilder
 from allocator.cluster.engine import Engine
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
+from allocator.cooperative import run_to_completion
 from tests.cluster.master_side import SECOND, MasterSide, Offered, framework_info
 
 
@@ -130,6 +131,32 @@ def test_fifty_frameworks_of_one_principal_share_one_agent_as_before(cpus: int) 
         offers.append(master.add_agent("s", f"cpus:{cpus};mem:65536"))
     assert offers[0] == offers[1]
     assert len(offers[0]) == min(cpus, 50)
+
+
+def test_clients_beyond_the_slots_wait_for_their_turn_and_get_the_next_offers() -> None:
+    """Limits keep resources free although clients wait; `explain` tells which client is next."""
+    master = limited()
+    with most_sharers(3):
+        for role in "abcdefgh":
+            limit = contract.Quantities(amounts={"cpus": 1.0})
+            master.send(contract.UpdateQuota(role=role, limits=limit))
+            add(master, f"f-{role}", role, demand="cpus:1;mem:64")
+        served = [offer.role for offer in master.add_agent("s", "cpus:16;mem:65536")]
+        assert len(served) == 3
+        while len(served) < 8:
+            survey = run_to_completion(master.engine.survey())
+            waits = {
+                client.role: run_to_completion(survey.explain(client, closely=True))
+                for client in master.engine.clients()
+            }
+            reasons = {role: wait.reason for role, wait in waits.items() if wait is not None}
+            assert reasons == {role: "quota" if role in served else "turn" for role in "abcdefgh"}
+            passed_over = run_to_completion(master.engine.unservable_users())
+            first = next(user for user in master.engine.pool if user not in passed_over)
+            assert passed_over == {*served}
+            served += [offer.role for offer in master.tick()]
+            assert served[-1] == first
+    assert sorted(served) == [*"abcdefgh"]
 
 
 def test_agents_are_shared_as_evenly_as_the_offers_allow() -> None:
