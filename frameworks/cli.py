@@ -333,10 +333,12 @@ def _results_folder(out: Path | None, experiment: str) -> Path:
 
 
 def _in_words(error: Exception) -> str:
-    """Return the text of an error, without the number of an `OSError`."""
-    if isinstance(error, OSError) and error.filename is not None:
-        return f"{error.filename}: {error.strerror}; correct the path"
-    return str(error)
+    """Return the text of an error; for an `OSError`, the file, the reason and the remedy."""
+    from allocator.files import reason  # noqa: PLC0415 - keeps `--help` fast
+
+    if not isinstance(error, OSError):
+        return str(error)
+    return reason(error) if error.filename is None else f"{error.filename}: {reason(error)}"
 
 
 def _failed(error: Exception, *, as_json: bool) -> int:

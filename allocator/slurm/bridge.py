@@ -174,7 +174,7 @@ class Bridge:
         self._reader = JobReader(self._measure, self.rejected)
         self._queue_reader = QueueReader()
         self._jobcomp = JobcompFile()
-        self._accounts_reading: Future[str] | None = None
+        self._accounts_reading: Future[bytes] | None = None
         """A reading of the accounts that has begun, and was not taken over yet."""
         self._accounts_asked = _NEVER
         """Time at which the latest reading of the accounts began."""
@@ -517,9 +517,9 @@ class Bridge:
         cycle.postponed += len(updates) - len(cycle.updates)
 
 
-def _in_thread(command: Callable[[], str]) -> Future[str]:
+def _in_thread(command: Callable[[], bytes]) -> Future[bytes]:
     """Return the future output of a command. The end of the program does not wait for it."""
-    future: Future[str] = Future()
+    future: Future[bytes] = Future()
 
     def run() -> None:
         try:

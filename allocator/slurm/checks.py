@@ -78,15 +78,15 @@ def check_configuration(
     return sorted(findings, key=lambda finding: kinds.index(finding.kind))
 
 
-def check_associations(text: str) -> list[SettingFinding]:
+def check_associations(printed: bytes) -> list[SettingFinding]:
     """Return a warning if associations cannot be read.
 
     Args:
-        text: Output of sacctmgr, for `read_associations`.
+        printed: Output of sacctmgr, for `read_associations`.
     """
     rejected = RejectedRecords()
     try:
-        read_associations(text, rejected)
+        read_associations(printed, rejected)
     except ShapeError as error:
         rejected.add("sacctmgr", reason_of(error))
     number, reasons = rejected.take_new()

@@ -137,7 +137,7 @@ class SlurmClient:
                 raise ShapeError(f"sprio: the site factor is not a number: {line!r}") from None
         return factors
 
-    def associations(self) -> str:
+    def associations(self) -> bytes:
         """Return this cluster's tree of accounts with its shares, for `read_associations`.
 
         One slurmdbd may serve several clusters. Under load, sacctmgr needs tens of seconds for some
@@ -153,7 +153,7 @@ class SlurmClient:
         columns = ",".join(ASSOCIATION_COLUMNS)
         show = ("sacctmgr", "--noheader", "show", "associations", "wopl")
         columns = f"format={columns}"
-        return self._run(*show, f"cluster={cluster}", columns, timeout=10 * self.timeout)
+        return self._output(*show, f"cluster={cluster}", columns, timeout=10 * self.timeout)
 
     def accounting(self, since: float) -> bytes:
         """Return all attempts since a time, for `read_accounting`.

@@ -9,6 +9,7 @@ from allocator.fairness.bounds import LEAST_WEIGHT
 from allocator.slurm.rows import (
     RejectedRecords,
     ShapeError,
+    decoded,
     excerpt,
     percent_encoded,
     plain_name,
@@ -179,7 +180,7 @@ class _Association(NamedTuple):
     account: str
 
 
-def read_associations(text: str, rejected: RejectedRecords | None = None) -> Associations:
+def read_associations(printed: bytes, rejected: RejectedRecords | None = None) -> Associations:
     """Read the output of `sacctmgr --noheader show associations`.
 
     An association with the shares `parent` shares with its siblings above; it counts with weight 1.
@@ -187,7 +188,7 @@ def read_associations(text: str, rejected: RejectedRecords | None = None) -> Ass
     The shares of a user's associations below one account, for several partitions, are added.
 
     Args:
-        text: Rows with the columns `ASSOCIATION_COLUMNS`. `surrogateescape` has decoded the text.
+        printed: Rows with the columns `ASSOCIATION_COLUMNS`.
         rejected: Counts unreadable associations.
 
     Raises:
@@ -195,7 +196,7 @@ def read_associations(text: str, rejected: RejectedRecords | None = None) -> Ass
     """
     parents: dict[str, str] = {}
     shares: dict[tuple[str, str], float] = {}
-    rows, errors = _association_rows(text)
+    rows, errors = _association_rows(printed)
     accounts = {row.number: row.account for row in rows if not row.user}
     for _, parent, share, user, account in rows:
         if account == "root" and not user:
@@ -219,13 +220,12 @@ def read_associations(text: str, rejected: RejectedRecords | None = None) -> Ass
     return Associations(parents, shares)
 
 
-def _association_rows(text: str) -> tuple[list[_Association], list[ShapeError]]:
+def _association_rows(printed: bytes) -> tuple[list[_Association], list[ShapeError]]:
     """Return all rows with readable names, and an error for each of the other rows.
 
     Raises:
         ShapeError: The output is no list of such rows.
     """
-    printed = text.encode(errors="surrogateescape")
     numbers = set[str]()
     rows, errors = [], []
     for begin in range(0, len(printed), _ROW_BYTES):
@@ -234,18 +234,16 @@ def _association_rows(text: str) -> tuple[list[_Association], list[ShapeError]]:
         for width in _WIDTHS:
             columns.append(row[at : at + width])
             at += width + 1
-        number, parent, share, user = (
-            column.strip(b" ").decode(errors="surrogateescape") for column in columns[:4]
-        )
+        number, parent, share, user = (decoded(column.strip(b" ")) for column in columns[:4])
         is_whole = len(row) == _ROW_BYTES and row.endswith(b" \n")
         if not is_whole or not number.isdecimal() or not parent.isdecimal() or number in numbers:
             expected = ", ".join(ASSOCIATION_COLUMNS)
-            shown = excerpt(row.decode(errors="surrogateescape"))
+            shown = excerpt(decoded(row))
             raise ShapeError(f"sacctmgr printed no columns {expected}: {shown}")
         numbers.add(number)
         account = _unpadded(columns[4], columns[5])
         if account is None or len(user) >= _WIDTHS[3]:
-            shown = excerpt(columns[4].decode(errors="surrogateescape"))
+            shown = excerpt(decoded(columns[4]))
             errors.append(ShapeError(f"sacctmgr cut names of association {number}: {shown}"))
         else:
             rows.append(_Association(number, parent, share, plain_name(user), plain_name(account)))
@@ -267,7 +265,7 @@ def _unpadded(padded_right: bytes, padded_left: bytes) -> str | None:
     name = padded_right[:length]
     if length >= width or name != padded_left[width - length :]:
         return None
-    return name.decode(errors="surrogateescape")
+    return decoded(name)
 
 
 def user_path(user: str, account: str, key: UserKey, associations: Associations) -> UserPath:

@@ -75,7 +75,7 @@ def test_associations_that_cannot_be_read_are_told() -> None:
     (finding,) = check_associations(association_rows([("a" * 256, "", "root", "3"), *PHYS]))
     assert (finding.kind, finding.setting) == ("warning", "sacctmgr show associations")
     assert "sacctmgr cut names of association 2" in finding.consequence
-    (finding,) = check_associations("7||phys|4|root\n")
+    (finding,) = check_associations(b"7||phys|4|root\n")
     assert "sacctmgr printed no columns" in finding.consequence
     assert not check_associations(association_rows(PHYS))
 
@@ -89,7 +89,7 @@ def test_partitions_of_different_tiers_are_told() -> None:
     assert finding.setting == "PriorityTier (a: 1, b: 5)"
 
 
-def rows(text: str) -> str:
+def rows(text: str) -> bytes:
     """Return rows as sacctmgr prints them.
 
     Args:
@@ -101,7 +101,7 @@ def rows(text: str) -> str:
     )
 
 
-def association_rows(rows: Iterable[tuple[str, str, str, str]]) -> str:
+def association_rows(rows: Iterable[tuple[str, str, str, str]]) -> bytes:
     """Return rows as sacctmgr prints them, of accounts, users, accounts above, and shares.
 
     An association of `root` precedes them. A user's association is below its account.
@@ -123,7 +123,7 @@ def association_rows(rows: Iterable[tuple[str, str, str, str]]) -> str:
             padding = b" " * (abs(width) - len(name))
             printed += (padding + name if width > 0 else name + padding) + b" "
         printed += b"\n"
-    return printed.decode(errors="surrogateescape")
+    return printed
 
 
 def test_associations_form_a_tree_with_shares() -> None:

@@ -229,13 +229,13 @@ def test_no_account_forges_shares(forged: str) -> None:
 
 
 def test_another_form_of_the_associations_is_an_error() -> None:
-    text = association_rows([("phys", "", "root", "7"), ("phys", "ann", "", "1")])
+    printed = association_rows([("phys", "", "root", "7"), ("phys", "ann", "", "1")])
     for other in (
-        "7||phys|4|root\n",
-        text[:-1],
-        text[1:] + " ",
-        text + text,
-        text.replace("1", "x"),
+        b"7||phys|4|root\n",
+        printed[:-1],
+        printed[1:] + b" ",
+        printed + printed,
+        printed.replace(b"1", b"x"),
     ):
         with pytest.raises(ShapeError, match="sacctmgr printed no columns"):
             read_associations(other)

@@ -34,11 +34,11 @@ class PrintedSlurm(SlurmClient):
         self.lists = 0
         self.list_accounts = self.list_at_once
 
-    def list_at_once(self) -> str:
+    def list_at_once(self) -> bytes:
         self.lists += 1
         return association_rows([("phys", "", "root", self.weight), *self.accounts])
 
-    def associations(self) -> str:
+    def associations(self) -> bytes:
         """Return what sacctmgr prints."""
         return self.list_accounts()
 
@@ -88,7 +88,7 @@ def test_a_slow_list_of_accounts_delays_no_reading_and_the_former_tree_remains()
     bridge.poll(NOW)
     client.weight, answers = "9", Event()
 
-    def list_slowly() -> str:
+    def list_slowly() -> bytes:
         answers.wait()
         return client.list_at_once()
 
@@ -106,7 +106,7 @@ def test_a_first_list_of_accounts_that_is_slow_is_taken_over_by_a_later_reading(
     client, answers = PrintedSlurm(timeout=0.01), Event()
     asked: list[None] = []
 
-    def list_slowly() -> str:
+    def list_slowly() -> bytes:
         asked.append(None)
         answers.wait()
         return client.list_at_once()
@@ -124,7 +124,7 @@ def test_a_first_list_of_accounts_that_is_slow_is_taken_over_by_a_later_reading(
 
 def test_a_list_of_accounts_in_another_form_leaves_the_former_tree_and_is_counted() -> None:
     client = PrintedSlurm()
-    client.list_accounts = lambda: "1000000||phys|9|root\n"
+    client.list_accounts = lambda: b"1000000||phys|9|root\n"
     bridge = bridge_to(client)
     with pytest.raises(ShapeError, match="sacctmgr printed no columns"):
         bridge.poll(NOW)
