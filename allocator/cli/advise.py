@@ -1,7 +1,7 @@
 """`longshare advise`: finds the half-life of SDRF that serves a workload best."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
@@ -9,10 +9,14 @@ import typer
 
 from allocator.cli import options
 from allocator.cli.connection import USAGE, fail
+from allocator.cli.groups import group_masks, group_members
 from allocator.cli.parameters import by_user, initial_commitments
 from allocator.cli.simulate import capacity_of, compiled
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from allocator.simulation.advice import Advice, Simulate
     from allocator.simulation.outcome import Outcome
     from allocator.simulation.setting import Setting
@@ -22,6 +26,8 @@ if TYPE_CHECKING:
 _TRIALS = (12, 6)
 _DEFAULT = "1d"
 """Half-life to set if a trace shows nothing: most users come again on the next day."""
+_COLUMNS = ("half-life", "mean wait", "less by", "light", "heavy", "gain", "lose")
+"""Headings of the table of half-lives."""
 _FLAT = 4.0
 """Ratio of the longest to the shortest nearly best half-life, from which an optimum is called flat.
 
@@ -38,6 +44,7 @@ def advise(
     users: options.CountingRule = options.CountedUsers.KNOWN,
     weights: options.Weights = None,
     owes: options.Commitments = None,
+    groups: options.Groups = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Find the half-life of SDRF under which users of a trace wait least, and its uncertainty.
@@ -61,6 +68,7 @@ def advise(
     from allocator.simulation.setting import Setting
     from allocator.simulation.studies.comparisons import check_record, check_rules
 
+    members = group_members(groups, _COLUMNS)
     records: dict[str, RecordCheck | None] = {}  # of DRF, by rule for tasks that do not fit
 
     def simulate(simulated: "Trace", setting: "Setting") -> "Outcome":
@@ -89,7 +97,8 @@ def advise(
         rule = blocking or fitting
         settings = [setting] if rule else [setting, replace(setting, blocking="skip")]
         with bar("simulating", len(settings) * (1 + sum(_TRIALS)), "runs") as report:
-            result, skipping = _searched(content, settings, simulate, report)
+            masks = group_masks(content, members)
+            result, skipping = _searched(content, settings, masks, simulate, report)
     except advice.AdviceError as error:
         fail(1, str(error))
     except (OSError, ValueError) as error:
@@ -125,6 +134,7 @@ def advise(
 def _searched(
     trace: "Trace",
     settings: "Sequence[Setting]",
+    masks: "Mapping[str, NDArray[np.bool_]]",
     simulate: "Simulate",
     report: Callable[[int], None],
 ) -> "tuple[Advice, Advice | None]":
@@ -135,6 +145,7 @@ def _searched(
     Args:
         trace: The workload.
         settings: One or two settings, with DRF as the policy.
+        masks: Masks of the users of each group that the user named.
         simulate: The simulator to use.
         report: Callback for progress, which receives the number of simulations.
 
@@ -152,7 +163,9 @@ def _searched(
 
     def search(setting: "Setting") -> "Advice":
         coarse, fine = _TRIALS
-        return advice.advise(trace, setting, simulate, coarse=coarse, fine=fine, on_trial=on_trial)
+        return advice.advise(
+            trace, setting, simulate, coarse=coarse, fine=fine, groups=masks, on_trial=on_trial
+        )
 
     result = search(settings[0])
     try:
@@ -199,11 +212,12 @@ def _show(result: "Advice", rule: str) -> None:
     from rich.table import Table
 
     from allocator.cli.tables import console
+    from allocator.contract.printable import printable
     from allocator.formatting import duration
 
     out = console()
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for heading in ("half-life", "mean wait", "less by", "light", "heavy", "gain", "lose"):
+    for heading in (*_COLUMNS, *map(printable, result.best.groups)):
         table.add_column(heading, justify="right", no_wrap=True)
     for trial in result.trials:
         mark = "bold" if trial == result.best else ""
@@ -215,6 +229,7 @@ def _show(result: "Advice", rule: str) -> None:
             f"{trial.heavy:+.1%}",
             str(trial.waits_less),
             str(trial.waits_longer),
+            *(f"{group.reduction:+.1%}" for group in trial.groups.values()),
             style=mark,
         )
     out.print(
@@ -233,7 +248,12 @@ def _show(result: "Advice", rule: str) -> None:
     )
     out.print(
         f"Uncertainty: 90 % interval of less by: {_interval(best.low, best.high)}; of light: "
-        f"{_interval(best.light_low, best.light_high)}.",
+        f"{_interval(best.light_low, best.light_high)}"
+        + "".join(
+            f"; of {printable(name)}: {_interval(group.low, group.high)}"
+            for name, group in best.groups.items()
+        )
+        + ".",
         highlight=False,
     )
     if result.between_bursts_s is not None:

@@ -12,6 +12,7 @@ import typer
 
 from allocator.cli import options
 from allocator.cli.connection import FIGURES, fail_study, keep
+from allocator.cli.groups import group_masks, group_members
 from allocator.cli.parameters import by_user, initial_commitments, load_policy_files, parse
 from allocator.cli.simulate import capacity_of, compiled
 from allocator.files import whole
@@ -102,14 +103,7 @@ def compare(
     per: options.Per = options.SharingUnit.USER,
     weights: options.Weights = None,
     owes: options.Commitments = None,
-    groups: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--group",
-            metavar="NAME=USER,...",
-            help="Also compare the mean wait of these users, with intervals; repeatable.",
-        ),
-    ] = None,
+    groups: options.Groups = None,
     periods: Annotated[
         int | None,
         typer.Option(
@@ -160,14 +154,14 @@ def compare(
 
     load_policy_files(policy_files)
     file = _figure_file(out, (trace, *(policy_files or ())))
-    members = _members(groups)
+    members = group_members(groups, (_ALL, _LIGHT))
     header = ",".join(USER_COLUMNS[:4]).encode()
     inputs = (trace, *(policy_files or ()))
     keep("--by-user", by_user_file, inputs, (header,), outputs=[file], makes_folder=True)
     try:
         content, seed = store.read(trace), store.seed_of(trace)
         recorded = store.recorded_waits(trace)
-        masks = _masks(content, members)
+        masks = group_masks(content, members)
         pool = capacity_of(content, load, capacity)
         named = _named(policies)
         settings, commitments = {}, initial_commitments(owes)
@@ -411,50 +405,6 @@ def _named(policies: str) -> list[str]:
     if len(set(names)) < len(names) or len(names) < 2:
         raise ValueError(f"--policies {policies}: name two or more policies, each once")
     return names
-
-
-def _members(groups: list[str] | None) -> dict[str, list[str]]:
-    """Parse options of the form NAME=USER,...; return the users of each group by its name.
-
-    Raises:
-        typer.BadParameter: An entry has another form, or a name is taken.
-    """
-    members: dict[str, list[str]] = {}
-    for entry in groups or []:
-        name, _equals, users = entry.partition("=")
-        if not name or not users:
-            raise typer.BadParameter(
-                f"{entry!r} is not NAME=USER,USER,..., such as team=ann,bob", param_hint="--group"
-            )
-        if name in {_ALL, _LIGHT, *members}:
-            raise typer.BadParameter(
-                f"the name {name} is taken; give each group another name", param_hint="--group"
-            )
-        members[name] = [user.strip() for user in users.split(",") if user.strip()]
-    return members
-
-
-def _masks(trace: "Trace", members: Mapping[str, list[str]]) -> "dict[str, NDArray[np.bool_]]":
-    """Return masks of the users of each group.
-
-    Args:
-        trace: The trace.
-        members: Users by name of the group.
-
-    Raises:
-        ValueError: The trace has no such user.
-    """
-    import numpy as np
-
-    from allocator.complaints import did_you_mean
-
-    for name, users in members.items():
-        for user in users:
-            if user not in trace.users:
-                raise ValueError(
-                    f"--group {name}: the trace has no user {user}{did_you_mean(user, trace.users)}"
-                )
-    return {name: np.isin(trace.users, users) for name, users in members.items()}
 
 
 def _fullest(fractions: "Mapping[str, float | None]") -> tuple[str, float]:

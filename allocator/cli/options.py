@@ -113,6 +113,14 @@ Commitments = Annotated[
     ),
 ]
 
+Groups = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--group",
+        metavar="NAME=USER,...",
+        help="Also compare these users' mean wait, with intervals; repeatable.",
+    ),
+]
 TraceFile = Annotated[Path, typer.Argument(metavar="TRACE", help="A Parquet file of a trace.")]
 Load = Annotated[
     float | None,

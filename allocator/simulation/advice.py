@@ -1,8 +1,8 @@
 """Recommends a half-life for SDRF: simulates a workload with many half-lives, compared with DRF."""
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +32,21 @@ class AdviceError(ValueError):
 
 
 @dataclass(frozen=True)
+class GroupReduction:
+    """How much less a group of users waits under SDRF than under DRF.
+
+    Args:
+        reduction: Relative reduction of the mean of the users' mean waits.
+        low: 90 % interval of the reduction, lower end; None for fewer than five users.
+        high: Upper end of this interval.
+    """
+
+    reduction: float
+    low: float | None
+    high: float | None
+
+
+@dataclass(frozen=True)
 class Trial:
     """Result of SDRF with one half-life, compared with DRF.
 
@@ -49,6 +64,7 @@ class Trial:
         high: Upper end of this interval.
         light_low: 90 % interval of `light`, lower end; None for fewer than five such users.
         light_high: Upper end of this interval.
+        groups: Reductions for the groups that the caller named, by name.
     """
 
     half_life_s: float
@@ -63,6 +79,7 @@ class Trial:
     high: float | None
     light_low: float | None = None
     light_high: float | None = None
+    groups: Mapping[str, GroupReduction] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -129,6 +146,7 @@ def advise(  # noqa: PLR0913 - options of the search
     *,
     coarse: int = 12,
     fine: int = 6,
+    groups: Mapping[str, NDArray[np.bool_]] | None = None,
     on_trial: Callable[[], None] = lambda: None,
 ) -> Advice:
     """Find the half-life with which a workload waits least, and return all trials.
@@ -146,6 +164,7 @@ def advise(  # noqa: PLR0913 - options of the search
         coarse: Number of half-lives in the first pass, spaced by equal ratios; at least 3.
         fine: Steps of the golden-section search in the second pass, between the neighbours of the
             best.
+        groups: Masks of groups of users that each trial also compares, by name; None for none.
         on_trial: Called after each simulation, for progress: once under DRF, then at most `coarse`
             + `fine` times.
 
@@ -168,7 +187,8 @@ def advise(  # noqa: PLR0913 - options of the search
         half_life = math.exp(log_half_life)
         if half_life not in trials:
             setting = _with_memory(drf, half_life)
-            trials[half_life] = _trial(half_life, before, users_of(simulate(trace, setting)))
+            after = users_of(simulate(trace, setting))
+            trials[half_life] = _trial(half_life, before, after, groups or {})
             on_trial()
         return trials[half_life].mean_user_wait_s
 
@@ -245,7 +265,12 @@ def _with_memory(drf: Setting, half_life: float) -> Setting:
     return replace(drf, policy="sdrf", parameters={"half_life": half_life})
 
 
-def _trial(half_life: float, before: UserSummary, after: UserSummary) -> Trial:
+def _trial(
+    half_life: float,
+    before: UserSummary,
+    after: UserSummary,
+    groups: Mapping[str, NDArray[np.bool_]],
+) -> Trial:
     light = lighter_half(before.usage)
     wait = _mean(after.mean_wait_s)
     low, high = _interval(before.mean_wait_s, after.mean_wait_s)
@@ -263,7 +288,16 @@ def _trial(half_life: float, before: UserSummary, after: UserSummary) -> Trial:
         high=high,
         light_low=light_low,
         light_high=light_high,
+        groups={
+            name: _of_group(before.mean_wait_s[mask], after.mean_wait_s[mask])
+            for name, mask in groups.items()
+        },
     )
+
+
+def _of_group(before: NDArray[np.float64], after: NDArray[np.float64]) -> GroupReduction:
+    """Return the reduction of a group's mean wait, from its users' mean waits in seconds."""
+    return GroupReduction(_reduction(before, after), *_interval(before, after))
 
 
 def _interval(

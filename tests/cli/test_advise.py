@@ -48,6 +48,7 @@ def test_advice_is_printed_as_text_or_json(trace: str) -> None:
     assert advised is not None
     assert seconds(advised[1]) == pytest.approx(advice["best"]["half_life_s"], rel=0.006)
     assert re.search(rf"^ *{re.escape(advised[1])} ", completed.stdout, re.MULTILINE), "its row"
+    assert advice["best"]["groups"] == {}
     half_life = advice["best"]["half_life_s"]
     compared = longshare(
         *("compare", trace, "--policies", f"drf,sdrf:half_life={half_life}", "--load", "0.8"),
@@ -69,6 +70,35 @@ def test_advice_is_printed_as_text_or_json(trace: str) -> None:
     )
     row = answer["policies"][1]
     assert (row["light_low"], row["light_high"]) == (best["light_low"], best["light_high"])
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.slow  # compiles the fast path
+def test_waits_of_named_groups_are_those_of_compare(trace: str) -> None:
+    few, many = "few=a,b", "[many]=a,b,c,d,e,f"
+    options = (trace, "--load", "0.8", "--blocking", "skip", "--group", few, "--group", many)
+    best = json.loads(longshare("advise", *options, "--json").stdout)["best"]
+    policies = f"drf,sdrf:half_life={best['half_life_s']}"
+    compared = longshare(
+        "compare", *options, "--policies", policies, "--out", f"{trace}.png", "--json"
+    )
+    row = json.loads(compared.stdout)["policies"][1]["groups"]
+    for name, group in best["groups"].items():
+        same = ("reduction", "reduction_low", "reduction_high")
+        assert [*group.values()] == pytest.approx([row[name][key] for key in same])
+    assert best["groups"]["few"]["low"] is None
+    shown = " ".join(longshare("advise", *options).stdout.split())
+    assert "gain lose few [many]" in shown
+    group = best["groups"]["[many]"]
+    interval = f"of few: unknown, with fewer than 5 users; of [many]: {group['low']:+.1%} to"
+    assert interval in shown
+
+
+def test_a_group_of_advise_must_have_another_name_than_a_column(trace: str) -> None:
+    for group, complaint in (("light=a", "name light is taken"), ("x=nobody", "no user nobody")):
+        completed = longshare("advise", trace, "--load", "0.8", "--group", group)
+        assert completed.returncode == 2
+        assert complaint in completed.stderr
 
 
 @pytest.mark.timeout(600)
