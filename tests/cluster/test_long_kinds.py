@@ -12,6 +12,7 @@ from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
 from allocator.cooperative import run_to_completion
 from tests.cluster.master_side import MasterSide, agent_call, framework_info, resource, resources
+from tests.cluster.test_hopeless_clients import quota
 
 LIMITS = Limits(resource_kind=1500)
 LONG = {
@@ -374,6 +375,39 @@ def test_reservations_that_are_added_up_count_against_the_quota_of_their_role(us
         agent_after = master.engine.agent("s")
         assert agent_after is not None
         assert agent_after.held("f", "a").scalars["cpus"] == 2000
+
+
+def test_a_first_quota_asks_for_a_snapshot_if_sums_contain_reservations_of_its_role() -> None:
+    reserved_cpus = [tenants("cpus") for _ in range(8)]
+    agent = agent_call("s", "cpus:8")
+    agent.total.extend(total.SerializeToString() for total in merged(*reserved_cpus))
+    master = MasterSide()
+    master.restore(contract.Snapshot(time_ns=master.now_ns, agents=[agent]))
+    limit = contract.Quantities(amounts={"cpus": 6.0})
+    master.send(contract.UpdateQuota(role="a"))
+    assert master.engine.divergence() is None, "nothing changes"
+    master.send(contract.UpdateQuota(role="a", limits=limit))
+    divergence = master.engine.divergence()
+    assert divergence is not None
+    assert "the new quota of role a counts reservations" in divergence
+    assert not master.engine._cluster.ledger.quotas.consumed()["a"], "until the snapshot"
+    del agent.total[1:]
+    sums = merged(*reserved_cpus, quotas=("a",))
+    agent.total.extend(total.SerializeToString() for total in sums)
+    snapshot = contract.Snapshot(sequence=master.sequence, time_ns=master.now_ns, agents=[agent])
+    snapshot.limited_quotas.add(role="a").limits.CopyFrom(limit)
+    master.restore(snapshot)
+    assert master.engine._cluster.ledger.quotas.consumed()["a"]["cpus"] == 4000
+    master.wait(100.0)
+    master.send(contract.UpdateQuota(role="a", limits=limit), contract.Tick())
+    assert master.engine.divergence() is None, "its sum is separate already"
+
+
+def test_a_quota_without_sums_asks_for_no_snapshot() -> None:
+    master = MasterSide()
+    master.add_agent("s", "cpus:8;cpus(a):2")
+    master.send(quota("a", limit="cpus:6"))
+    assert master.engine.divergence() is None
 
 
 def test_a_long_role_has_a_short_form_that_counts_against_the_quota_of_its_top_level() -> None:

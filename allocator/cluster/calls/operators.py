@@ -6,7 +6,9 @@ from collections.abc import Callable
 from allocator.cluster.agents.failover_recovery import FailoverRecovery
 from allocator.cluster.input.errors import InvalidEvent
 from allocator.cluster.input.quarantine import ValidationError
+from allocator.cluster.input.text import readable
 from allocator.cluster.quota import parse_limited_quota, parse_quota
+from allocator.cluster.resources import NOBODY
 from allocator.cluster.state import Cluster
 from allocator.cluster.users.usage import update_usage
 from allocator.contract import allocator_pb2 as contract
@@ -101,6 +103,8 @@ def set_quota(cluster: Cluster, call: contract.SetQuota) -> Callable[[], None]:
         raise InvalidEvent(f"role {call.role!r} has a quota already; remove it first")
 
     def change() -> None:
+        if quota:
+            _require_own_sums(cluster, call.role)
         cluster.ledger.quotas.set(call.role, quota, cluster.ledger.agents)
         cluster.mark_all_changed()
 
@@ -115,10 +119,32 @@ def update_quota(cluster: Cluster, call: contract.UpdateQuota) -> Callable[[], N
     quota = parse_limited_quota(call)
 
     def change() -> None:
+        if quota:
+            _require_own_sums(cluster, call.role)
         cluster.ledger.quotas.set(call.role, quota, cluster.ledger.agents)
         cluster.mark_all_changed()
 
     return change
+
+
+def _require_own_sums(cluster: Cluster, role: str) -> None:
+    """Request a snapshot if a role is about to get its first quota, and agents have sums.
+
+    The last snapshot may have added reservations of the role up with reservations of roles without
+    a quota. The next snapshot adds them up separately, so that they count against the quota.
+
+    Args:
+        cluster: The cluster; its `divergence` is set if a snapshot is needed.
+        role: The top-level role.
+    """
+    ledger = cluster.ledger
+    if role in ledger.quotas:
+        return
+    if any(NOBODY in agent.total.roles_of_sums for agent in ledger.agents.values()):
+        cluster.divergence = (
+            f"the new quota of role {readable(role)} counts reservations that the last snapshot "
+            "has added up with other roles' reservations"
+        )
 
 
 def remove_quota(cluster: Cluster, call: contract.RemoveQuota) -> Callable[[], None]:

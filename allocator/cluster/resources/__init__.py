@@ -17,6 +17,7 @@ from allocator.cluster.resources.bag import (
     parse_used,
 )
 from allocator.cluster.resources.kinds import (
+    NOBODY,
     InvalidResource,
     Kind,
     decoded,
@@ -27,6 +28,7 @@ from allocator.cluster.resources.kinds import (
 )
 
 __all__ = [
+    "NOBODY",
     "NOTHING",
     "InvalidResource",
     "Kind",
