@@ -40,11 +40,19 @@ def unknown(kind: str, name: object, names: Iterable[str]) -> str:
         name: The unknown name.
         names: The known names.
     """
+    return f"{kind} {name!r} is unknown{alternatives(name, names)}"
+
+
+def alternatives(name: object, names: Iterable[str]) -> str:
+    """Return the end of a message about an unknown name: a similar name if any, and all names.
+
+    Args:
+        name: The unknown name.
+        names: The known names.
+    """
     known = list(names)
-    meant, listing = did_you_mean(name, known), ", ".join(known)
-    return (
-        f"{kind} {name!r} is unknown{f'{meant} There are' if meant else '; there are'}: {listing}"
-    )
+    meant = did_you_mean(name, known)
+    return f"{f'{meant} There' if meant else '; there'} are: {', '.join(known)}"
 
 
 def did_you_mean(name: object, names: Iterable[str]) -> str:

@@ -7,7 +7,7 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from allocator.complaints import did_you_mean, unknown
+from allocator.complaints import alternatives, unknown
 from allocator.fairness.policies import Policy, mistaken_resources
 from allocator.simulation.holding import Blocking
 from allocator.simulation.originals.catalogue import create_policy, period_of
@@ -117,8 +117,7 @@ class Setting:
         for name in mistaken_resources(self.new_policy(), trace.resources):
             raise SettingError(
                 f"a parameter of {self.policy} names the resource {name}, which the trace does not "
-                f"have{did_you_mean(name, trace.resources)} Its resources are "
-                f"{', '.join(trace.resources)}"
+                f"have{alternatives(name, trace.resources)}"
             )
         if self.capacity is None:
             if not trace.machines:

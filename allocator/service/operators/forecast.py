@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 import grpc
 
-from allocator.complaints import did_you_mean
+from allocator.complaints import alternatives
 from allocator.contract import admin_pb2 as admin
 from allocator.fairness.bounds import LARGEST_WEIGHT, LEAST_WEIGHT
 from allocator.fairness.forecast import (
@@ -485,10 +485,9 @@ def _check(request: admin.ForecastRequest, burst: Quantities, capacity: Quantiti
     for kind, amounts in (("task", _amounts(request.demand)), ("burst", burst)):
         absent = sorted(name for name in amounts if name not in capacity)
         if absent and capacity:
-            meant = did_you_mean(absent[0], capacity) or ";"
             raise InvalidQuestionError(
-                f"a {kind} of {amounts}: the cluster has no {absent[0]}{meant} it has "
-                f"{', '.join(capacity)}"
+                f"a {kind} of {amounts}: the cluster has no {absent[0]}"
+                f"{alternatives(absent[0], capacity)}"
             )
         if amounts and not capacity.contains(amounts):
             raise InvalidQuestionError(

@@ -16,7 +16,7 @@ from pydantic import (
     model_validator,
 )
 
-from allocator.complaints import complaints, did_you_mean, listed
+from allocator.complaints import alternatives, complaints, listed
 from allocator.simulation.holding import Blocking
 from allocator.simulation.setting import LARGEST_LOAD, LEAST_LOAD, Setting
 
@@ -185,8 +185,7 @@ def read_sweep(source: str) -> tuple[Sweep, Path]:
         sweep = Sweep.model_validate(tomllib.loads(file.read_text(encoding="utf-8-sig")))
     except OSError as error:
         raise SweepError(
-            f"{source}: {error.strerror}{did_you_mean(source, names())}; name a file, or a study: "
-            f"{', '.join(names())}"
+            f"{source}: {error.strerror}; name a file, or a study{alternatives(source, names())}"
         ) from error
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise SweepError(f"{source}: not valid TOML: {error}") from error

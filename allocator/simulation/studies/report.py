@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from allocator.complaints import did_you_mean
+from allocator.complaints import alternatives
 from allocator.files import whole
 from allocator.simulation.studies import (
     gains,
@@ -44,8 +44,7 @@ def write_report(
     labels = dict.fromkeys(result.label for result in results)
     if baseline is not None and baseline not in labels:
         raise ResultsError(
-            f"--baseline: {folder} has no results of {baseline!r}"
-            f"{did_you_mean(baseline, labels)}; there are: {', '.join(labels)}"
+            f"--baseline: {folder} has no results of {baseline!r}{alternatives(baseline, labels)}"
         )
     paper_results = [result for result in results if papers or result.raw["seed"] is not None]
     own_results = [result for result in results if result not in paper_results]

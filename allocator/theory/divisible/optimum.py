@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TypeAlias
 
-from allocator.complaints import did_you_mean
+from allocator.complaints import alternatives
 from allocator.theory.divisible.problem import Machine, Problem, ProblemUser
 from allocator.theory.divisible.progressive_filling import Number, ProgressCallback, Tank, fill
 
@@ -128,10 +128,7 @@ def create(name: str, parameters: Mapping[str, object]) -> DivisiblePolicy:
     for policy in _POLICIES:
         if policy.name == name:
             return policy
-    raise ValueError(
-        f"policy {name!r} has no exact optimum here{did_you_mean(name, names())}; there are: "
-        f"{', '.join(names())}"
-    )
+    raise ValueError(f"policy {name!r} has no exact optimum here{alternatives(name, names())}")
 
 
 def optimum(

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from allocator.complaints import did_you_mean
+from allocator.complaints import alternatives
 from allocator.theory.games.drawing import GameLimits
 from allocator.theory.games.policies import POLICIES
 from allocator.theory.games.search import Effort, WorstLie, climb
@@ -58,10 +58,7 @@ def cells(
             raise ValueError(f"{n} members are fewer than the {_PLAYERS} who play")
     for name in policies:
         if name not in POLICIES:
-            raise ValueError(
-                f"policy {name!r} has no games here{did_you_mean(name, POLICIES)}; there are: "
-                f"{', '.join(POLICIES)}"
-            )
+            raise ValueError(f"policy {name!r} has no games here{alternatives(name, POLICIES)}")
     return [
         GainCell(p, m, n, d, longest)
         for p in policies

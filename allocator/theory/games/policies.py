@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Protocol
 
-from allocator.complaints import did_you_mean
+from allocator.complaints import alternatives
 from allocator.theory.games.game import Game, Vector
 
 _ZERO = Fraction(0)
@@ -185,7 +185,6 @@ def policy_of(name: str) -> GamePolicy:
     try:
         return POLICIES[name]
     except KeyError:
-        known = ", ".join(sorted(POLICIES))
         raise ValueError(
-            f"policy {name!r} has no games{did_you_mean(name, POLICIES)}; there are: {known}"
+            f"policy {name!r} has no games{alternatives(name, sorted(POLICIES))}"
         ) from None
