@@ -28,6 +28,7 @@ RULES = (
 """Says which of two rules for tasks that do not fit to report."""
 _SHOWN = 12
 """Users in the table: the users with the largest usage."""
+_USER = "user"
 _HEADINGS = ("usage", "tasks", "completed", "wait, s", "p50", "p90", "slowdown")
 _LEAST_WORTH = ("p50", "slowdown", "tasks", "p90", "completed")
 """Columns that are dropped on a narrow terminal, in this order; numbers are never cut."""
@@ -182,7 +183,7 @@ def _table_of_users(outcome: "Outcome", users: "UserSummary", out: Console) -> T
             *("-" if np.isnan(figure) else f"{figure:,.4g}" for figure in figures),
         )
         rows.append((printable(users.names[user]), dict(zip(_HEADINGS, cells, strict=True))))
-    longest = max((len(name) for name, _ in rows), default=0)
+    longest = max([len(_USER), *(len(name) for name, _ in rows)])
     headings = list(_HEADINGS)
     for column in _LEAST_WORTH:
         excess = _beyond(_table_with(rows, headings), out)
@@ -196,7 +197,7 @@ def _table_of_users(outcome: "Outcome", users: "UserSummary", out: Console) -> T
 
 def _table_with(rows: Sequence[tuple[str, dict[str, str]]], headings: Sequence[str]) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    table.add_column("user", overflow="ellipsis", no_wrap=True, min_width=len("user"))
+    table.add_column(_USER, overflow="ellipsis", no_wrap=True, min_width=len(_USER))
     for heading in headings:
         table.add_column(heading, justify="right", no_wrap=True)
     for name, cells in rows:

@@ -436,6 +436,14 @@ def test_a_narrow_terminal_drops_columns_but_truncates_no_number(
     assert all(user.startswith(names) for user in users)
 
 
+def test_the_heading_is_whole_above_names_of_one_letter(tmp_path: Path) -> None:
+    path = tmp_path / "trace.parquet"
+    machines = (MachineClass("one", 2, (1.0, 8.0)),)
+    store.write(trace_of([(0, 10, "a", 1, 1), (0, 10, "b", 1, 1)], machines, (), {}), path)
+    completed = longshare("simulate", str(path), "--policy", "drf", "--reference")
+    assert "\nuser  usage  tasks" in completed.stdout
+
+
 def test_commitments_without_effect_or_of_more_than_the_cluster_are_named(trace: Path) -> None:
     run = ("simulate", str(trace), "--reference", "--owes", "light=50")
     completed = longshare(*run, "--policy", "drf")
