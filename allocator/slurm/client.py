@@ -40,6 +40,10 @@ _EACH_TASK = "--array"
 """Prints a line for each task of an array. Without it, newer versions combine records."""
 
 
+_WITHOUT_CONFIGURATION = "establish a configuration source"
+"""Part of the message of Slurm's commands if they find no slurm.conf."""
+
+
 class CommandError(RuntimeError):
     """A client command of Slurm failed; the message has the command and its messages."""
 
@@ -239,7 +243,10 @@ class SlurmClient:
         """Return the output of a command."""
         ended = self._start(command, "", variables or {}, timeout or self.timeout)
         if ended.returncode or b"error:" in ended.stderr:
-            said = _message(ended.stderr) or _message(ended.stdout) or "without a message"
+            messages = _messages(ended.stderr) or _messages(ended.stdout) or ["without a message"]
+            said = "; ".join(message.removeprefix(f"{command[0]}: ") for message in messages)
+            if _WITHOUT_CONFIGURATION in said:
+                said += "; give the path of slurm.conf, as SLURM_CONF or as the setting slurm.conf"
             raise CommandError(f"{command[0]} failed: {said}")
         return ended.stdout
 

@@ -2,6 +2,7 @@
 
 import re
 from concurrent.futures import wait
+from pathlib import Path
 from threading import Event
 
 import pytest
@@ -246,3 +247,20 @@ def test_squeue_prints_no_long_lists_of_unavailable_nodes(monkeypatch: pytest.Mo
     SlurmClient({}).jobs()
     assert len(formats) == 1
     assert re.search(r",reason:100L", formats[0])
+
+
+def test_messages_of_a_failed_command_are_one_line_with_a_remedy(tmp_path: Path) -> None:
+    program = tmp_path / "scontrol"
+    program.write_text(
+        "#!/bin/sh\n"
+        "echo 'scontrol: error: fetch_config: DNS SRV lookup failed' >&2\n"
+        "echo 'scontrol: fatal: Could not establish a configuration source' >&2\nexit 1\n"
+    )
+    program.chmod(0o755)
+    with pytest.raises(CommandError) as refused:
+        SlurmClient({"PATH": str(tmp_path)}).configuration()
+    assert str(refused.value) == (
+        "scontrol failed: error: fetch_config: DNS SRV lookup failed; fatal: Could not establish a "
+        "configuration source; give the path of slurm.conf, as SLURM_CONF or as the setting "
+        "slurm.conf"
+    )
