@@ -804,6 +804,16 @@ class Config(SharedConfig):
     limits: LimitsSection = LimitsSection()
     constraints: dict[str, ConstraintSection] = {}
 
+    @model_validator(mode="before")
+    @classmethod
+    def _is_for_mesos(cls, content: object) -> object:
+        if isinstance(content, dict) and "slurm" in content:
+            raise ValueError(
+                "slurm: this section is for `longshare slurm serve`; `longshare serve` works for "
+                "Mesos"
+            )
+        return content
+
     @model_validator(mode="after")
     def _fits(self) -> Self:
         if self.users.key == "role":

@@ -30,6 +30,8 @@ _BRIDGE: dict[str, Any] = {setting.name: setting.default for setting in fields(B
 _RESOURCES = ("cpus", "mem", "gpus")
 _GENERIC = re.compile(r"(?!gpu$)[^:]+")
 """Names of generic resources; their kinds are added, and GPUs are `gpus`."""
+_MESOS_ONLY = {"offers", "limits", "constraints"}
+"""Sections of the service for Mesos."""
 _MASTERS_ONLY = {"operators", "sessions", "most_parts", "virtual_clocks"}
 """Settings of `[listen]` for streams of Mesos masters."""
 
@@ -96,6 +98,17 @@ class SlurmConfig(SharedConfig):
 
     users: SlurmUsersSection = SlurmUsersSection()
     slurm: SlurmSection = SlurmSection()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _is_for_slurm(cls, content: object) -> object:
+        sections = content.keys() & _MESOS_ONLY if isinstance(content, dict) else set()
+        if sections:
+            raise ValueError(
+                f"{min(sections)}: this section is for `longshare serve`, which works for Mesos; "
+                "`longshare slurm serve` works for Slurm"
+            )
+        return content
 
     @model_validator(mode="after")
     def _has_no_masters(self) -> Self:

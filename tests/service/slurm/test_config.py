@@ -48,7 +48,7 @@ def test_users_of_slurm_are_declared_with_weights(tmp_path: Path) -> None:
     ("text", "reason"),
     [
         ('[users]\nkey = "role"', "users.key"),
-        ("[offers]\nwhole_from = 1", "offers"),
+        ("[offers]\nwhole_from = 1", "offers: this section is for `longshare serve`, which works"),
         ("[listen]\nvirtual_clocks = true", "listen.virtual_clocks: a service for Slurm has no"),
         ('[policy]\nname = "cdrf"', "choose tsf or stsf"),
         ('[policy]\nname = "tsf"\n[[shadow]]\nname = "drf"', "for both, or for none"),
