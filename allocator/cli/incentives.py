@@ -9,6 +9,7 @@ import typer
 from allocator.cli import options
 from allocator.cli.connection import REFUSED, USAGE, fail
 from allocator.cli.optimum import read_toml
+from allocator.cli.progress import on_terminal
 
 if TYPE_CHECKING:
     from allocator.theory.incentives.envy import Envy
@@ -43,9 +44,6 @@ def incentives(
 
     Example: longshare incentives demands.toml
     """
-    from rich.console import Console
-    from rich.progress import Progress
-
     from allocator.theory.incentives.envy import envy
     from allocator.theory.incentives.misreport import best_lie
     from allocator.theory.incentives.profile import read_profile
@@ -63,7 +61,7 @@ def incentives(
     groups = [[known[name] for name in dict.fromkeys(users)]] if users else []
     liars = groups or [[player] for player in profile.users]
     lies = {}
-    with Progress(console=Console(stderr=True), transient=True) as progress:
+    with on_terminal() as progress:
         for number, group in enumerate(liars, 1):
             names = " + ".join(liar.name for liar in group)
             task = progress.add_task(f"{number} of {len(liars)}: {names}", total=None)

@@ -10,6 +10,7 @@ import typer
 from allocator.cli import options
 from allocator.cli.connection import USAGE, fail, fail_study
 from allocator.cli.parameters import load_policy_files, parse
+from allocator.cli.progress import on_terminal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -38,9 +39,6 @@ def optimum(
 
     Example: longshare optimum cluster.toml --policy tsf
     """
-    from rich.console import Console
-    from rich.progress import Progress
-
     from allocator.fairness.plugin_sandbox import PolicyFailedError
     from allocator.theory.divisible import optimum as divisible
     from allocator.theory.divisible.problem import read_problem
@@ -56,7 +54,7 @@ def optimum(
                 "count them",
                 err=True,
             )
-        with Progress(console=Console(stderr=True), transient=True) as progress:
+        with on_terminal() as progress:
             task = progress.add_task("Filling")
             shared = divisible.optimum(
                 problem,

@@ -9,10 +9,25 @@ from threading import Event, Thread
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rich.progress import Progress
+    from rich.progress import Progress, ProgressColumn
 
 _MOMENT = 2.0
 """Seconds before a progress bar appears."""
+
+
+def on_terminal(*columns: "str | ProgressColumn") -> "Progress":
+    """Return a progress display on standard error; without a terminal, the display prints nothing.
+
+    Args:
+        columns: The columns of the display; none for the usual columns.
+    """
+    from rich.console import Console
+    from rich.progress import Progress
+
+    console = Console(stderr=True)
+    # Without a terminal, the display would only print an empty line.
+    disabled = not console.is_terminal
+    return Progress(*columns, console=console, transient=True, disable=disabled)
 
 
 @contextmanager

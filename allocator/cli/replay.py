@@ -10,6 +10,7 @@ import typer
 from allocator.cli import options
 from allocator.cli.connection import HTML, fail_study, in_words, keep
 from allocator.cli.parameters import load_policy_files, parse
+from allocator.cli.progress import on_terminal
 from allocator.contract.printable import printable
 
 if TYPE_CHECKING:
@@ -105,13 +106,11 @@ def _save_policy(file: Path, target: Path) -> None:
 
 
 def _compare(file: Path, html: Path | None, console: "Console", *, as_json: bool) -> None:
-    from rich.console import Console
-    from rich.progress import Progress
 
     from allocator.service.record.replay import replay as recompute
 
     size = file.stat().st_size
-    with Progress(console=Console(stderr=True), transient=True) as progress:
+    with on_terminal() as progress:
         filming = None if html is None else _filming(file, progress)
         task = progress.add_task(f"Replaying {file.name}", total=size)
 
@@ -222,8 +221,6 @@ def _say(replayed: "Replayed", console: "Console") -> None:
 
 
 def _ask(file: Path, policy: "Policy", console: "Console", *, as_json: bool) -> None:
-    from rich.console import Console
-    from rich.progress import Progress
 
     from allocator.service.record import whatif
     from allocator.service.record.event_log import decode_settings
@@ -231,7 +228,7 @@ def _ask(file: Path, policy: "Policy", console: "Console", *, as_json: bool) -> 
     from allocator.service.record.replay import new_engine, open_log
 
     left_out: list[int] = []
-    with Progress(console=Console(stderr=True), transient=True) as progress:
+    with on_terminal() as progress:
         header, entries = open_log(file, left_out.append)
         settings = decode_settings(header.settings)
         history = reconstruct(new_engine(header), _watched(entries, file, progress))

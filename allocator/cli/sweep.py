@@ -9,6 +9,7 @@ import typer
 from allocator.cli import options
 from allocator.cli.connection import fail_study
 from allocator.cli.parameters import load_policy_files
+from allocator.cli.progress import on_terminal
 from allocator.cli.simulate import compiled
 
 if TYPE_CHECKING:
@@ -117,11 +118,9 @@ def compute(cells: "Sequence[Cell]", folder: Path, engine: "SimulatorKind") -> i
         folder: Folder with the results.
         engine: Backend and number of processes that run the simulations.
     """
-    from rich.console import Console
     from rich.progress import (
         BarColumn,
         MofNCompleteColumn,
-        Progress,
         TextColumn,
         TimeElapsedColumn,
         TimeRemainingColumn,
@@ -142,7 +141,7 @@ def compute(cells: "Sequence[Cell]", folder: Path, engine: "SimulatorKind") -> i
         TextColumn("left:"),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    with on_terminal(*columns) as progress:
         task = progress.add_task("Simulations", total=len(unfinished))
         return sweep_study.run(
             cells, folder, engine, lambda finished: progress.update(task, completed=finished)

@@ -12,6 +12,7 @@ import typer
 
 from allocator.cli import options
 from allocator.cli.connection import REFUSED, USAGE, fail, keep
+from allocator.cli.progress import on_terminal
 from allocator.cli.trace_fit import fit
 from allocator.files import csv_cell, whole
 
@@ -232,9 +233,6 @@ def generate(
 
     Example: longshare trace generate google-month month.parquet --seed 1
     """
-    from rich.console import Console
-    from rich.progress import Progress
-
     from allocator.simulation import store
     from allocator.simulation.generator import (
         google_constrained_hour,
@@ -250,7 +248,7 @@ def generate(
     count = generator.TASKS if tasks is None else tasks
     with _reading():
         store.require_replaceable(trace)
-        with Progress(console=Console(stderr=True), transient=True) as progress:
+        with on_terminal() as progress:
             bar = progress.add_task("tasks", total=count)
             generated = generator.generate(seed, count, lambda added: progress.advance(bar, added))
         with _working("writing"):
@@ -281,14 +279,10 @@ def _reading() -> Iterator[None]:
 
 @contextmanager
 def _working(description: str) -> Iterator[None]:
-    from rich.console import Console
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    console = Console(stderr=True)
-    # Without a terminal, the display would only print an empty line.
-    disabled = not console.is_terminal
-    with Progress(*columns, console=console, transient=True, disable=disabled) as progress:
+    with on_terminal(*columns) as progress:
         progress.add_task(description, total=None)
         yield
 

@@ -20,6 +20,7 @@ from allocator.cli.games.show import (
     show_outcomes,
 )
 from allocator.cli.optimum import read_toml
+from allocator.cli.progress import on_terminal
 from allocator.files import whole
 
 if TYPE_CHECKING:
@@ -83,9 +84,6 @@ def search(
 
     Example: longshare games search --policy sdrf
     """
-    from rich.console import Console
-    from rich.progress import Progress
-
     from allocator.theory.games.drawing import GameLimits
     from allocator.theory.games.search import search as look
 
@@ -95,7 +93,7 @@ def search(
         raise typer.BadParameter("needs --property: one file holds one game", param_hint="--out")
     keep("--out", out, (), TOML)
     outcomes: dict[str, GameSearchOutcome] = {}
-    with Progress(console=Console(stderr=True), transient=True) as progress:
+    with on_terminal() as progress:
         for time_property in properties:
             task = progress.add_task(time_property.name, total=trials)
             outcomes[time_property.name] = look(
@@ -146,9 +144,6 @@ def worst(
 
     Example: longshare games worst --policy dynamic-drf
     """
-    from rich.console import Console
-    from rich.progress import Progress
-
     from allocator.theory.games.drawing import GameLimits
     from allocator.theory.games.search import Effort, climb
 
@@ -157,7 +152,7 @@ def worst(
     if members < users:
         raise typer.BadParameter(f"is {members}, and {users} play", param_hint="--members")
     keep("--out", out, (), TOML)
-    with Progress(console=Console(stderr=True), transient=True) as progress:
+    with on_terminal() as progress:
         task = progress.add_task("Climbing", total=steps * restarts)
         climbed = climb(
             game_policy,
@@ -236,9 +231,6 @@ def gains(
 
     Example: longshare games gains --policy sdrf --out gains
     """
-    from rich.console import Console
-    from rich.progress import Progress
-
     from allocator.cli.games.figure import draw_gains, write_gains
     from allocator.theory.games.gains import cells
     from allocator.theory.games.gains import gains as climb_all
@@ -255,7 +247,7 @@ def gains(
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
     keep_folder("--out", out)
-    with Progress(console=Console(stderr=True), transient=True) as progress:
+    with on_terminal() as progress:
         task = progress.add_task("Climbing", total=len(gain_cells))
         effort = Effort(steps=steps, restarts=restarts, seed=seed)
         rows = list(
