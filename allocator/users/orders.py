@@ -85,7 +85,8 @@ def _set_commitments(order: operator.SetCommitments, users: UserTree[Any], polic
     if policy.tau is None:
         raise InvalidOrder(f"the policy {policy.name!r} keeps no commitments")
     capacity = users.pool.capacity
-    for name, part in {**order.commitments, "every other resource": order.others}.items():
+    others = "every other resource" if order.commitments else "every resource"
+    for name, part in {**order.commitments, others: order.others}.items():
         if not 0.0 <= part <= 1.0:
             raise InvalidOrder(
                 f"user {order.user!r}: a commitment of {part:g} of {name} is not a fraction of the "
@@ -97,11 +98,11 @@ def _set_commitments(order: operator.SetCommitments, users: UserTree[Any], polic
         raise InvalidOrder(
             f"the cluster has no {', '.join(map(repr, unknown))}; it has {', '.join(capacity)}"
         )
-    commitments, others = dict.fromkeys(capacity, order.others), order.others
+    commitments, rest = dict.fromkeys(capacity, order.others), order.others
     standing = users.standing(order.user) if order.keep_others else None
     if standing is not None:
-        commitments, others = standing.commitments, standing.inherited
-    users.set_commitments(order.user, commitments | dict(order.commitments), others)
+        commitments, rest = standing.commitments, standing.inherited
+    users.set_commitments(order.user, commitments | dict(order.commitments), rest)
 
 
 def _forget(named: Iterable[str], users: UserTree[Any]) -> None:

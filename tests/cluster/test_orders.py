@@ -170,7 +170,11 @@ def test_setting_a_parent_roles_commitment_keeps_the_commitments_of_its_sub_role
         (operator.SetWeight(user="nobody", weight=1.0), "no such user: nobody"),
         (operator.SetCommitments(user="nobody"), "no such user: nobody"),
         (operator.ResetCommitments(users=["nobody", "a"]), "no such user: nobody"),
-        (operator.SetCommitments(user="a", others=1.5), "commitment of 1.5"),
+        (operator.SetCommitments(user="a", others=1.5), "commitment of 1.5 of every resource is"),
+        (
+            operator.SetCommitments(user="a", commitments={"cpus": 0.1}, others=1.5),
+            "commitment of 1.5 of every other resource is",
+        ),
         (operator.SetCommitments(user="a", commitments={"cpus": -0.1}), "-0.1 of cpus"),
         (operator.SetCommitments(user="a", commitments={"cpus": math.nan}), "nan of cpus"),
         (operator.SetCommitments(user="a", commitments={"cpu": 0.1}), "no 'cpu'; it has cpus"),
