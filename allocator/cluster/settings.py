@@ -140,8 +140,10 @@ class EngineSettings:
     on it, waits for a snapshot. If false, a new total makes all of them free. Event logs without
     this setting mean false."""
     skips_void_calls: bool = False
-    """Whether the engine skips SUPPRESS and REVIVE calls that later calls in the same message make
-    void. If false, it carries out each of them. Event logs without this setting mean false."""
+    """Whether a framework's calls that arrive in one message cost little. If true, the engine skips
+    SUPPRESS and REVIVE calls that later calls make void, and refreshes a framework's clients once.
+    New subscriptions and requests then mark agents for the framework's own clients. If false, the
+    engine carries out each call at once. Event logs without this setting mean false."""
     limits_sharing: bool = False
     """Whether the number of one principal's clients that share an agent in an allocation cycle is
     limited (`SharingLimit`). If false, all clients with a known demand or with reserved resources

@@ -13,14 +13,19 @@ from allocator.cluster.backfill.holds import BackfillHolds, HoldStatistics
 from allocator.cluster.frameworks.demands import Demands
 from allocator.cluster.frameworks.framework import Client, Framework, OfferRules
 from allocator.cluster.frameworks.role_places import LimitedPlaces
+from allocator.cluster.frameworks.subscription import Subscription, read_subscription
 from allocator.cluster.input.errors import InvalidEvent
 from allocator.cluster.input.limits import Limits
 from allocator.cluster.input.quarantine import Quarantine
 from allocator.cluster.offers.offer_filters import OfferFilters
 from allocator.cluster.offers.refused_offers import RefusedOffers
+from allocator.cluster.resources.cache import Cache
 from allocator.contract import allocator_pb2 as contract
 from allocator.cooperative import Cooperative
 from allocator.fairness.metering import Meter
+
+_SUBSCRIPTIONS = 2**23
+"""Approximate bytes of parsed subscriptions that are kept, in case a framework repeats one."""
 
 Withheld: TypeAlias = Literal["agent_set_aside", "deactivated", "not_whitelisted"]
 """The reason why an agent is not offered."""
@@ -56,6 +61,18 @@ class ClusterStatistics:
     """Errors in the allocator itself. Each error cost one call, or the offers of one cycle."""
     holds: HoldStatistics = field(default_factory=HoldStatistics)
     """Counts of backfill holds."""
+
+
+@dataclass(slots=True)
+class PendingRefresh:
+    """Facts about a framework that its clients do not reflect yet (`Cluster.refresh_pending`)."""
+
+    everything: bool = False
+    """Whether any fact may have changed; else only whether the framework wants offers."""
+    roles: set[str] = field(default_factory=set)
+    """Roles in which the framework may have begun or ceased to want offers."""
+    examines: bool = False
+    """Whether all agents are then examined for the framework's clients."""
 
 
 class AllocationCandidates:
@@ -191,6 +208,8 @@ class Cluster:
     """See `EngineSettings.left_out_agents_wait`."""
     limits_sharing: bool
     """See `EngineSettings.limits_sharing`."""
+    skips_void_calls: bool
+    """See `EngineSettings.skips_void_calls`."""
     statistics: ClusterStatistics
     limits: Limits
     roles: LimitedPlaces
@@ -227,6 +246,12 @@ class Cluster:
     without one."""
     replies: list[contract.Reply] = field(default_factory=list)
     """Replies to send with the next decisions."""
+    pending: dict[str, PendingRefresh] = field(default_factory=dict)
+    """Frameworks, by ID, whose clients the engine refreshes after several calls at once."""
+    subscriptions: "Cache[tuple[str, bytes], Subscription]" = field(
+        default_factory=lambda: Cache(_SUBSCRIPTIONS)
+    )
+    """Parsed subscriptions of frameworks, by ID and serialised FrameworkInfo."""
 
     def __post_init__(self) -> None:
         knows_used = self.reports_used or self.ledger.assumed_usage is not None
@@ -302,6 +327,15 @@ class Cluster:
         except KeyError:
             raise InvalidEvent(f"framework {framework_id!r} is not known") from None
 
+    def read_subscription(self, framework_id: str, info: bytes) -> Subscription:
+        """Parse a serialised FrameworkInfo, which the framework may have sent before."""
+        key = framework_id, info
+        known = self.subscriptions.get(key)
+        if known is None:
+            parsed = read_subscription(framework_id, info, self.limits)
+            known = self.subscriptions.put(key, parsed, len(info))
+        return known
+
     def reject_unlisted(self) -> Cooperative[None]:
         """Quarantine frameworks whose offer constraints exclude more agents than can be recorded.
 
@@ -312,7 +346,51 @@ class Cluster:
             if framework is not None and framework.subscription.flaw is None:
                 framework.subscription = replace(framework.subscription, flaw=flaw)
                 self.quarantine.put("framework", framework_id, "subscription", flaw)
+                yield from self.refresh(framework)
+
+    def refresh(self, framework: Framework) -> Cooperative[None]:
+        """Update everything that depends on a framework, now or with `refresh_pending`.
+
+        Generator for cooperative steps.
+        """
+        if self.skips_void_calls:
+            self._pending(framework).everything = True
+        else:
+            yield from self.ledger.refresh_in_steps(framework)
+
+    def refresh_wanting(self, framework: Framework, roles: Iterable[str]) -> None:
+        """Let `refresh_pending` update whether a framework wants offers in some roles."""
+        self._pending(framework).roles.update(roles)
+
+    def examine_after_refresh(self, framework: Framework) -> None:
+        """Let `refresh_pending` mark all agents as changed for a framework's clients."""
+        self._pending(framework).examines = True
+
+    def _pending(self, framework: Framework) -> PendingRefresh:
+        pending = self.pending.get(framework.id)
+        if pending is None:
+            pending = self.pending[framework.id] = PendingRefresh()
+        return pending
+
+    def refresh_pending(self) -> Cooperative[None]:
+        """Update the clients of all frameworks in `pending`.
+
+        A flood of calls of one framework, which arrive in few messages, therefore costs an update
+        for each message, whatever the number of calls. Generator for cooperative steps.
+        """
+        all_pending, self.pending = self.pending, {}
+        for framework_id, pending in all_pending.items():
+            framework = self.ledger.frameworks.get(framework_id)
+            if framework is None:
+                continue
+            if pending.everything:
+                placements = self.ledger.placements
+                yield from placements.prepare_framework(framework.name, framework.constraint)
                 yield from self.ledger.refresh_in_steps(framework)
+            elif pending.roles:
+                yield from self.ledger.update_wanting_in_steps(framework, pending.roles)
+            if pending.examines:
+                self.mark_changed_for(self.ledger.clients.of(framework_id))
 
     def forget(self, client: Client) -> Cooperative[None]:
         """Delete the holds, filters and learned demand of a client that gets no more offers.
@@ -347,7 +425,12 @@ class Cluster:
         self.candidates.mark_all_changed(self.ledger.agents)
 
     def examine_all_for(self, clients: Iterable[Client]) -> None:
-        """Mark all agents as due, and as changed for clients that may now accept more offers.
+        """Mark all agents as due, and as changed for clients that may now accept more offers."""
+        self.mark_changed_for(clients)
+        self.candidates.schedule_all()
+
+    def mark_changed_for(self, clients: Iterable[Client]) -> None:
+        """Mark all agents as changed for clients that may now accept more offers.
 
         Backfill holds are decided for all clients, so with holds the agents change for all.
         """
@@ -355,4 +438,3 @@ class Cluster:
             self.candidates.mark_changed_for(clients, self.ledger.agents)
         else:
             self.mark_all_changed()
-        self.candidates.schedule_all()

@@ -64,7 +64,7 @@ def update(cluster: Cluster, call: contract.UpdateFramework) -> Callable[[], Coo
     its former roles and its commitments in these roles.
     """
     framework = cluster.framework(call.framework_id)
-    subscription = read_subscription(call.framework_id, call.info, cluster.limits)
+    subscription = cluster.read_subscription(call.framework_id, call.info)
     old_wish, wish = _wish(framework.id, framework.subscription), _wish(framework.id, subscription)
     before = old_wish.places if subscription.principal == old_wish.principal else 0
     flaw = subscription.flaw or _rejection(cluster, wish, before)
@@ -74,13 +74,15 @@ def update(cluster: Cluster, call: contract.UpdateFramework) -> Callable[[], Coo
     excluded = _excluded(call.excluded)
 
     def change() -> "Cooperative[None]":  # a string, which costs each call nothing
-        placements = cluster.ledger.placements
-        yield from placements.prepare_framework(subscription.name, subscription.constraint)
+        if not cluster.skips_void_calls:
+            placements = cluster.ledger.placements
+            yield from placements.prepare_framework(subscription.name, subscription.constraint)
         cluster.quarantine.put("framework", framework.id, "subscription", subscription.flaw)
         cluster.quarantine.put("framework", framework.id, "request", None)
         _free_places(cluster, old_wish)
         _take_places(cluster, _wish(framework.id, subscription))
         left_roles = framework.roles - subscription.roles
+        is_new = not cluster.skips_void_calls or subscription != framework.subscription
         framework.update(subscription, suppressed)
         exclusions = cluster.ledger.exclusions
         yield from exclusions.put_framework_in_steps(framework.id, excluded, subscription.principal)
@@ -88,11 +90,14 @@ def update(cluster: Cluster, call: contract.UpdateFramework) -> Callable[[], Coo
             yield from exclusions.unlist(framework.id)
         for role in left_roles:
             yield from cluster.forget(Client(role, framework.id))
-        yield from cluster.ledger.refresh_in_steps(framework)
-        for client in cluster.ledger.clients.of(framework.id):
+        yield from cluster.refresh(framework)
+        for client in cluster.ledger.clients.of(framework.id) if is_new else ():
             cluster.ledger.clients.mark_changed(client)  # its minimums may differ
         yield from cluster.reject_unlisted()
-        cluster.mark_all_changed()
+        if cluster.skips_void_calls:
+            cluster.examine_after_refresh(framework)
+        else:
+            cluster.mark_all_changed()
 
     return change
 
@@ -130,8 +135,13 @@ def activate(cluster: Cluster, call: contract.ActivateFramework) -> Callable[[],
 
     def change() -> "Cooperative[None]":  # a string, which costs each call nothing
         framework.active = True
-        yield from cluster.ledger.refresh_in_steps(framework)
-        cluster.examine_all_for(cluster.ledger.clients.of(framework.id))
+        if cluster.skips_void_calls:
+            cluster.refresh_wanting(framework, framework.roles)
+            cluster.examine_after_refresh(framework)
+            cluster.candidates.schedule_all()
+        else:
+            yield from cluster.ledger.refresh_in_steps(framework)
+            cluster.examine_all_for(cluster.ledger.clients.of(framework.id))
 
     return change
 
@@ -149,7 +159,10 @@ def deactivate(
 
     def change() -> "Cooperative[None]":  # a string, which costs each call nothing
         framework.active = False
-        yield from cluster.ledger.refresh_in_steps(framework)
+        if cluster.skips_void_calls:
+            cluster.refresh_wanting(framework, framework.roles)
+        else:
+            yield from cluster.ledger.refresh_in_steps(framework)
         for client in cluster.ledger.clients.of(framework.id):
             yield from cluster.filters.drop_in_steps(client)
         cluster.maintenance.drop_filters(framework=framework.id)
@@ -179,7 +192,10 @@ def revive(cluster: Cluster, call: contract.ReviveOffers) -> Callable[[], Cooper
         for client in clients:
             yield from cluster.filters.drop_in_steps(client)
         cluster.maintenance.drop_filters(framework=framework.id)
-        yield from cluster.ledger.update_wanting_in_steps(framework, roles)
+        if cluster.skips_void_calls:
+            cluster.refresh_wanting(framework, roles)
+        else:
+            yield from cluster.ledger.update_wanting_in_steps(framework, roles)
         cluster.examine_all_for(revived)
 
     return change
@@ -196,7 +212,10 @@ def suppress(cluster: Cluster, call: contract.SuppressOffers) -> Callable[[], Co
 
     def change() -> "Cooperative[None]":  # a string, which costs each call nothing
         framework.suppressed |= roles
-        yield from cluster.ledger.update_wanting_in_steps(framework, roles)
+        if cluster.skips_void_calls:
+            cluster.refresh_wanting(framework, roles)
+        else:
+            yield from cluster.ledger.update_wanting_in_steps(framework, roles)
 
     return change
 
@@ -241,9 +260,14 @@ def request(cluster: Cluster, call: contract.RequestResources) -> Callable[[], C
 
     def change() -> "Cooperative[None]":  # a string, which costs each call nothing
         cluster.quarantine.put("framework", framework.id, "request", flaw)
+        if cluster.skips_void_calls and demand == framework.demand:
+            return
         framework.demand = demand
-        yield from cluster.ledger.refresh_in_steps(framework)
-        cluster.mark_all_changed()
+        yield from cluster.refresh(framework)
+        if cluster.skips_void_calls:
+            cluster.examine_after_refresh(framework)
+        else:
+            cluster.mark_all_changed()
 
     return change
 

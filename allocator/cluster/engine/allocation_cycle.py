@@ -83,7 +83,8 @@ class AllocationCycle:
                 cluster.ledger.agents, cluster.now_ns
             )
         examined, due = cluster.candidates.take()
-        affected = (yield from self._consider(examined)) if cluster.candidates.clients else ()
+        considers = cluster.candidates.clients and due is None
+        affected = (yield from self._consider(examined)) if considers else ()
         agents = [cluster.ledger.agents[name] for name in (*examined, *affected)]
         self._random.shuffle(agents)  # so that no agent is always used first
         open_agents = (yield from self._allocator.open_agents(agents)) if agents else []

@@ -53,6 +53,22 @@ PATIENCE_NS = 60 * 1_000_000_000
 MAX_BAD_SNAPSHOT_PARTS = 10
 """Maximum number of bad parts to leave out of one snapshot. The cluster is built again after each
 bad part."""
+_GATHERED = frozenset(
+    {
+        "update_framework",
+        "activate_framework",
+        "deactivate_framework",
+        "request_resources",
+        "revive_offers",
+        "suppress_offers",
+        "recover_resources",
+        "transition_offered_to_allocated",
+        "update_inverse_offer",
+        "pause",
+        "resume",
+    }
+)
+"""Calls before which clients of frameworks in `Cluster.pending` need not be up to date."""
 _NANOSECONDS = 1_000_000_000
 _MAX_MEMORY_TIME_S = 2**62 / _NANOSECONDS
 """Latest time that is accepted for a memory: seconds since the Unix epoch, about a century from
@@ -254,14 +270,13 @@ class Engine(View):
             if number:
                 yield None
             try:
+                if self._cluster.pending and event.WhichOneof("call") not in _GATHERED:
+                    yield from self._refresh_pending()
                 yield from self._apply(event)
             except InvalidEvent as error:
-                lost = isinstance(error, LostTrack)
-                if lost or self._may_request_snapshot():
-                    self._seen = -1 if lost else self._seen
-                    self._note_skipped(events.events[number:])
-                    raise
-                self._skip(event, error)
+                self._skip_or_raise(received[number:], error)
+        if self._cluster.pending:
+            yield from self._refresh_at_end()
         self._answer = answer = Answer(self._sequence, slice_offers)
         if self._cluster.replies:
             answer.last.replies.extend(self._cluster.replies)
@@ -417,6 +432,23 @@ class Engine(View):
             self.statistics.faults += 1
             cluster.filters = OfferFilters(cluster.limits.filters, cluster.limits.all_filters)
 
+    def _skip_or_raise(self, events: Sequence[contract.Event], error: InvalidEvent) -> None:
+        """Skip an event if no snapshot may be requested now.
+
+        Args:
+            events: The event, and all later events of its message.
+            error: Why the event cannot be applied.
+
+        Raises:
+            InvalidEvent: A snapshot is needed.
+        """
+        lost = isinstance(error, LostTrack)
+        if lost or self._may_request_snapshot():
+            self._seen = -1 if lost else self._seen
+            self._note_skipped(events)
+            raise error
+        self._skip(events[0], error)
+
     def _apply(self, event: contract.Event) -> Cooperative[None]:
         sequence, time_ns = event.sequence, event.time_ns
         call = self._call_of(event, sequence)
@@ -461,6 +493,25 @@ class Engine(View):
         self._sequence = self._seen = sequence
         cluster.statistics.events += 1
         cluster.statistics.early_stamps += time_ns < before_ns
+
+    def _refresh_at_end(self) -> Cooperative[None]:
+        """Update the clients of frameworks in `Cluster.pending` at the end of a message."""
+        try:
+            yield from self._refresh_pending()
+        except InvalidEvent as error:
+            self._cluster.divergence = str(error)
+
+    def _refresh_pending(self) -> Cooperative[None]:
+        """Update the clients of frameworks whose former calls in the message have changed them.
+
+        Raises:
+            InvalidEvent: The update has failed; only a snapshot repairs the state.
+        """
+        try:
+            yield from self._cluster.refresh_pending()
+            yield from self._users.update_entitlements_in_steps()
+        except Exception as error:
+            raise self._rejection(self._sequence, "refresh", error) from error
 
     def _call_of(self, event: contract.Event, sequence: int) -> str:
         """Return the name of an event's call.
@@ -576,6 +627,7 @@ def _empty_cluster(
         offers_freed_at_once=settings.allocation == "event",
         left_out_agents_wait=settings.left_out_agents_wait,
         limits_sharing=settings.limits_sharing,
+        skips_void_calls=settings.skips_void_calls,
         statistics=statistics,
         recovery=recovery(options),
         reports_used=options.tells_running,
