@@ -141,7 +141,8 @@ class EngineSettings:
     this setting mean false."""
     skips_void_calls: bool = False
     """Whether a framework's calls that arrive in one message cost little. If true, the engine skips
-    SUPPRESS and REVIVE calls that later calls make void, and refreshes a framework's clients once.
+    SUPPRESS and REVIVE calls that later calls make void, and frameworks that are added and removed
+    again. It refreshes a framework's clients once.
     New subscriptions and requests then mark agents for the framework's own clients. If false, the
     engine carries out each call at once. Event logs without this setting mean false."""
     limits_sharing: bool = False

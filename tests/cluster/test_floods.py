@@ -148,7 +148,7 @@ def flooded(calls: list[object], repetitions: int) -> int:
 
 
 def test_a_flood_of_new_subscriptions_costs_one_refresh_for_each_message() -> None:
-    calls = [
+    calls: list[object] = [
         contract.DeactivateFramework(framework_id="f"),
         update("f", *_ROLES, demand="cpus:98;mem:1", name="g"),
         contract.ActivateFramework(framework_id="f"),
@@ -159,7 +159,7 @@ def test_a_flood_of_new_subscriptions_costs_one_refresh_for_each_message() -> No
 
 
 def test_a_flood_of_requests_costs_one_refresh_for_each_message() -> None:
-    calls = [request("f", "cpus:98;mem:1"), request("f", "cpus:99;mem:1")]
+    calls: list[object] = [request("f", "cpus:98;mem:1"), request("f", "cpus:99;mem:1")]
     one, several = flooded(calls, 1), flooded(calls, 51)
     assert several - one <= 100 * 140
 
@@ -175,6 +175,43 @@ def test_a_flood_of_suppress_and_revive_calls_that_name_roles_costs_one_refresh(
     ]
     one, several = flooded(calls, 1), flooded(calls, 11)
     assert several - one <= 10 * 50 * 8
+
+
+def test_frameworks_that_a_message_adds_and_removes_again_are_skipped() -> None:
+    def session(number: int) -> list[object]:
+        name = f"x{number}"
+        info = subscription(name, *_ROLES, demand="cpus:99;mem:1")
+        return [
+            contract.AddFramework(framework_id=name, info=info, active=True),
+            request(name, "cpus:98;mem:1"),
+            contract.DeactivateFramework(framework_id=name),
+            contract.RemoveFramework(framework_id=name),
+        ]
+
+    def cost(sessions: int) -> int:
+        master = master_with()
+        calls = [call for number in range(sessions) for call in session(number)]
+        events = counted(lambda: master.send(*calls[:-2]))
+        assert [*master.engine._cluster.ledger.frameworks] == [f"x{sessions - 1}"]
+        return events
+
+    cost(2)
+    assert cost(20) - cost(2) <= 18 * 4 * 40
+
+
+def test_a_framework_with_resources_is_removed_in_the_message_that_adds_it() -> None:
+    used = {"x": resources("cpus:1", "a")}
+    for at_once in (False, True):
+        master = master_with()
+        agent = agent_call("s", "cpus:1;mem:64", used)
+        if not at_once:
+            master.send(agent)
+        master.send(
+            contract.AddFramework(framework_id="x", info=subscription("x", "a"), active=False),
+            *[agent] * at_once,
+            contract.RemoveFramework(framework_id="x"),
+        )
+        assert not [*master.engine._cluster.ledger.agents["s"].allocations()]
 
 
 def test_a_new_subscription_examines_agents_for_its_own_framework_only() -> None:

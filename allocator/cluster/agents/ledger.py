@@ -79,6 +79,10 @@ class Ledger:
         self._adding_agents = False
         """Whether fair shares learn of the new capacity later (`begin_adding_agents`)."""
 
+    def knows(self, framework: str) -> bool:
+        """Return whether a framework, given by its ID, has been added or holds resources."""
+        return framework in self.frameworks or framework in self._agents_of
+
     def outstanding_offers(self) -> Mapping[str, Quantities]:
         """Return the quantities in outstanding offers, by framework; without those that have none.
 

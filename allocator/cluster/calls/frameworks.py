@@ -18,6 +18,13 @@ from allocator.contract import allocator_pb2 as contract
 from allocator.cooperative import Cooperative
 
 _ABOUT_OFFERS = {"suppress_offers", "revive_offers"}
+_OWN = _ABOUT_OFFERS | {
+    "update_framework",
+    "activate_framework",
+    "deactivate_framework",
+    "request_resources",
+}
+"""Calls that change only the framework that they name."""
 
 
 def add(cluster: Cluster, call: contract.AddFramework) -> Callable[[], Cooperative[None]]:
@@ -220,15 +227,62 @@ def suppress(cluster: Cluster, call: contract.SuppressOffers) -> Callable[[], Co
     return change
 
 
-def superseded(events: Sequence[contract.Event]) -> Collection[int]:
+def void_calls(cluster: Cluster, events: Sequence[contract.Event]) -> Collection[int]:
+    """Return the places of calls that later calls in a message make void.
+
+    Args:
+        cluster: The cluster before the events.
+        events: The events of the message.
+    """
+    names: list[str] = [event.WhichOneof("call") or "" for event in events]
+    void = _superseded(names, events)
+    return void.union(_short_lived(cluster, names, events)) if "remove_framework" in names else void
+
+
+def _short_lived(
+    cluster: Cluster, names: Sequence[str], events: Sequence[contract.Event]
+) -> Iterator[int]:
+    """Yield the places of all calls about frameworks that a message adds and removes again.
+
+    Only calls of frameworks lie between the two. An agent could report resources of the framework.
+
+    Args:
+        cluster: The cluster before the events.
+        names: The names of the calls.
+        events: The events of the message.
+    """
+    waiting: dict[str, list[int]] = {}
+    """Places of all calls about each framework that the message has added."""
+    for place, (name, event) in enumerate(zip(names, events, strict=True)):
+        framework: str = getattr(getattr(event, name, None), "framework_id", "")
+        if not framework:
+            waiting.clear()
+        elif name == "add_framework":
+            if not cluster.ledger.knows(framework):
+                waiting[framework] = [place]
+        elif framework not in waiting:
+            continue
+        elif name == "remove_framework":
+            yield from waiting.pop(framework)
+            yield place
+        elif name in _OWN:
+            waiting[framework].append(place)
+        else:
+            del waiting[framework]
+
+
+def _superseded(names: Sequence[str], events: Sequence[contract.Event]) -> frozenset[int]:
     """Return the places of SUPPRESS and REVIVE calls that later calls in a message make void.
 
     A call about all roles of a framework is void if a REVIVE about all its roles follows, or if
     both calls are SUPPRESS. No event but calls of other frameworks may lie between the two.
+
+    Args:
+        names: The names of the calls.
+        events: The events of the message.
     """
-    names: list[str] = [event.WhichOneof("call") or "" for event in events]
     if sum(name in _ABOUT_OFFERS for name in names) <= 1:
-        return ()
+        return frozenset()
     void = list[int]()
     waiting: dict[str, list[tuple[int, bool]]] = {}
     """Place of each call that is not void yet, and whether it is a REVIVE, by framework."""

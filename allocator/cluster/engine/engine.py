@@ -13,7 +13,7 @@ from allocator.cluster.agents.placements import Placements
 from allocator.cluster.allocation.answer import Answer
 from allocator.cluster.backfill.holds import BackfillHolds
 from allocator.cluster.calls import PREPARE
-from allocator.cluster.calls.frameworks import superseded
+from allocator.cluster.calls.frameworks import void_calls
 from allocator.cluster.engine.allocation_cycle import AllocationCycle
 from allocator.cluster.engine.memory_handover import MemoryHandover
 from allocator.cluster.engine.options import answered_after_ns, recovery, rules
@@ -261,7 +261,7 @@ class Engine(View):
         self._divergence, self._ticked = None, False
         received = events.events[:]  # a list costs less than the field
         may_skip = len(received) > 1 and self._settings.skips_void_calls
-        void = superseded(received) if may_skip else ()
+        void = void_calls(self._cluster, received) if may_skip else ()
         for number, event in enumerate(received):
             if number in void and event.sequence == self._sequence + 1:
                 self._sequence = self._seen = event.sequence
