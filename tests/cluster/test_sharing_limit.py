@@ -290,3 +290,15 @@ def test_the_limit_leaves_no_resources_that_a_client_could_use(demands: list[str
         cluster.limits_sharing = False
         cluster.mark_all_changed()
         assert not master.tick()
+
+
+def test_reserved_resources_of_many_roles_bring_few_offers_in_a_cycle() -> None:
+    """Each round of a framework that declines all costs as much as its offers."""
+    master, roles = limited(), names(70)
+    reserved = "".join(f";cpus({role}):0.05;mem({role}):64" for role in roles)
+    for number in range(20):
+        master.add_agent(f"s{number}", f"cpus:{16 + number / 100};mem:65536{reserved}")
+    offers = add(master, "f", *roles, demand="cpus:0.01;mem:1")
+    for _ in range(3):
+        assert 0 < len(offers) <= 2 * 256
+        offers = master.send(*map(declined, offers)) or master.tick()

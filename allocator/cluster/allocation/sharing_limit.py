@@ -22,7 +22,7 @@ _LEAST_OFFERS = 256
 _MOST_OFFERS = 1024
 """Number of offers in a cycle for a principal with this number of clients or more. A principal with
 fewer clients, but more than `_LEAST_OFFERS`, may get an offer for each client."""
-_RESERVED_OFFERS = 4096
+_RESERVED_OFFERS = 256
 """Number of further offers in a cycle, for clients of a principal with reserved resources."""
 _MOST_CLIENTS = 64
 """Number of a principal's clients above which agents are not allocated in bulk if clients have
