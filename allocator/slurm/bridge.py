@@ -301,16 +301,18 @@ class Bridge:
         self.accounts_failure = ""
         return associations
 
-    def _without_moves_to_top(self, associations: Associations) -> Associations:
-        """Return a tree in which accounts that moved to the top stay below their former account."""
-        moved = associations.moved_to_top(self.state.associations)
-        for account, above in sorted(moved.items()):
+    def _without_moves_out(self, associations: Associations) -> Associations:
+        """Return a tree in which accounts stay below their former parents."""
+        parents = dict(associations.parents)
+        for account, (before, above) in associations.moves_out(self.state.associations).items():
+            parents[account] = before
             self.rejected.add(
                 "sacctmgr",
-                f"the account {account} has moved from {above} to the top, as Slurm lets "
-                f"coordinators do. It stays below {above} until the service starts again",
+                f"the account {account} has moved from {before or 'the top'} to "
+                f"{above or 'the top'}, as Slurm lets coordinators do. It stays at its former "
+                "place until the service starts again",
             )
-        return replace(associations, parents={**associations.parents, **moved})
+        return replace(associations, parents={name: up for name, up in parents.items() if up})
 
     def _accounts_due(self, now: float) -> bool:
         """Return whether to read the accounts: regularly, and soon if jobs have new accounts."""
@@ -335,7 +337,7 @@ class Bridge:
         observation = reading.observation
         self._history = reading.history
         if reading.associations is not None:
-            associations = self._without_moves_to_top(reading.associations)
+            associations = self._without_moves_out(reading.associations)
             self.state.set_associations(associations, self._accounts_asked - 1.0)
             self._accounts_read = observation.now
         if reading.records:

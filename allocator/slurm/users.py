@@ -103,23 +103,43 @@ class Associations:
         """The names of all accounts that slurmdbd knows."""
         return frozenset(account for account, _ in self.shares) | self.parents.keys()
 
-    def moved_to_top(self, former: "Associations") -> dict[str, str]:
-        """Return accounts that have moved to the top, each with its former parent.
+    def moves_out(self, former: "Associations") -> dict[str, tuple[str, str]]:
+        """Return the accounts that are not below their former parents any more.
 
-        Slurm 22.05 lets a coordinator move a sub-account to the top with any shares. The account
-        would then take part of the entitlements of all other accounts.
+        Slurm 22.05 lets a coordinator move a sub-account to the top, or below an account of others,
+        with any shares. The account would then take part of the entitlements of others. An account
+        may only move to places below its former parent, as far as these moves form no cycle.
 
         Args:
             former: The tree before. If a former parent is removed, the next account above counts.
+
+        Returns:
+            The former parent and the new parent of each account; empty for the top.
         """
-        moved = {}
-        for account in former.parents.keys() & self.accounts - self.parents.keys():
-            above: str | None = former.parents[account]
-            while above is not None and above not in self.accounts:
-                above = former.parents.get(above)
-            if above is not None:
-                moved[account] = above
-        return moved
+        kept = {
+            account: self._remaining(former.parents.get(account, ""), former)
+            for account in former.accounts & self.accounts
+        }
+        parents = {**self.parents, **kept}
+        moves = {}
+        for account in sorted(kept):
+            before, above = kept[account], self.parents.get(account, "")
+            if above == before:
+                continue
+            place = above
+            while place not in {before, account, ""}:
+                place = parents.get(place, "")
+            if place == before:
+                parents[account] = above
+            else:
+                moves[account] = before, above
+        return moves
+
+    def _remaining(self, account: str, former: "Associations") -> str:
+        """Return the first account of a former path that still exists; empty for the top."""
+        while account and account not in self.accounts:
+            account = former.parents.get(account, "")
+        return account
 
     def weights(self, key: UserKey) -> dict[UserPath, float]:
         """Return the weight of each node that has shares.

@@ -165,6 +165,30 @@ def test_an_account_that_moves_to_the_top_stays_below_its_former_account() -> No
     assert bridge.rejected.counts["sacctmgr"] == 2
 
 
+def test_an_account_that_moves_below_another_account_stays_below_its_former_account() -> None:
+    """Slurm 22.05 lets coordinators move their sub-accounts below any account, with any shares."""
+    client = PrintedSlurm()
+    top = [("maths", "", "root", "1"), ("lab", "", "phys", "1"), ("inner", "", "lab", "1")]
+    client.accounts = [*top, ("own", "", "lab", "1")]
+    bridge = bridge_to(client)
+    bridge.poll(NOW)
+    for second, above, expected in (
+        (1, "maths", "lab"),
+        (5, "inner", "inner"),
+        (9, "lab", "inner"),
+    ):
+        client.accounts = [*top, ("own", "", above, "1000000")]
+        for later in range(2):
+            bridge.poll(NOW + second + later)
+            await_accounts(bridge)
+        bridge.poll(NOW + second + 2)
+        parents = {"lab": "phys", "inner": "lab", "own": expected}
+        assert bridge.state.associations.parents == parents
+    assert bridge.rejected.counts["sacctmgr"] == 2
+    _, [reason, _] = bridge.rejected.take_new()
+    assert reason.startswith("the account own has moved from lab to maths")
+
+
 @pytest.mark.parametrize("line", [RUNNING, PENDING])
 def test_a_job_of_a_new_account_waits_for_the_next_list_of_accounts(line: str) -> None:
     client = PrintedSlurm()

@@ -1,7 +1,9 @@
 """Shares count among siblings: a coordinator's accounts divide its account's entitlement only."""
 
 import itertools
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from random import Random
 
 import pytest
 
@@ -203,6 +205,44 @@ def test_jobs_with_accounts_that_the_tree_never_has_wait_no_longer_than_the_lag(
     assert order(state) == ""
     observe(state, 65.0, [job])
     assert order(state) == "g"
+
+
+def random_tree(random: Random, names: Sequence[str]) -> Associations:
+    """Return a tree of some of the accounts, in random places."""
+    chosen = random.sample(names, random.randint(1, len(names)))
+    parents = {
+        name: random.choice(chosen[:place])
+        for place, name in enumerate(chosen)
+        if place and random.random() < 0.8
+    }
+    return Associations(parents, {(name, ""): 1.0 for name in chosen})
+
+
+def above(account: str, parents: Mapping[str, str]) -> list[str]:
+    """Return the accounts above an account, up to the top."""
+    path: list[str] = []
+    while account in parents:
+        account = parents[account]
+        assert account not in path
+        path.append(account)
+    return path
+
+
+def test_accounts_stay_below_all_their_former_accounts_whatever_moves() -> None:
+    random = Random(5)
+    accepted = 0
+    for _ in range(500):
+        former, present = (random_tree(random, "abcdefgh") for _ in range(2))
+        moves = present.moves_out(former)
+        kept = {account: before for account, (before, _) in moves.items()}
+        parents = {name: up for name, up in ({**present.parents, **kept}).items() if up}
+        for account in sorted(former.accounts & present.accounts):
+            remaining = [
+                name for name in above(account, former.parents) if name in present.accounts
+            ]
+            assert set(remaining) <= set(above(account, parents))
+            accepted += parents.get(account, "") != "".join(remaining[:1])
+    assert accepted > 50
 
 
 def test_commitments_stored_by_name_of_account_are_restored_and_decay() -> None:
