@@ -368,6 +368,8 @@ class ClusterState:
                     self._held.pop(change.job, None)
         self._global = [change for change in self._global if change.time > until]
         self._joining = {user: time for user, time in self._joining.items() if time > until}
+        for job in self._unsettled:
+            self._timelines[job].settle(until)
         self._unsettled -= settled
         for job in settled:
             if job not in self._last and job not in self._held:

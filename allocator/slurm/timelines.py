@@ -56,15 +56,27 @@ class Attempt:
     """Whether the job's processes have used the nodes after the end that Slurm tells."""
     user: UserPath = ()
     """The user that the resources count for. A requeued job may change its account."""
+    settled_pauses: float = 0.0
+    """Seconds of the suspensions that `settle` has removed from `pauses`."""
 
     def paused(self, until: float) -> float:
         """Return the seconds of all suspensions up to a time."""
         if not self.pauses:
-            return 0.0
-        return sum(
+            return self.settled_pauses
+        return self.settled_pauses + sum(
             max(min(until if end is None else end, until) - begin, 0.0)
             for begin, end in self.pauses
         )
+
+    def settle(self, until: float) -> None:
+        """Replace the suspensions that ended before a time by their sum."""
+        remaining: list[tuple[float, float | None]] = []
+        for begin, end in self.pauses:
+            if end is None or end > until:
+                remaining.append((begin, end))
+            else:
+                self.settled_pauses += end - begin
+        self.pauses = remaining
 
     def steps(self) -> Iterator[Step]:
         """Yield the resources that the job holds, in order of time.
@@ -242,6 +254,20 @@ class JobTimeline:
         self.attempts.append(record)
         self.attempts.sort(key=lambda attempt: attempt.start)
 
+    def settle(self, until: float) -> None:
+        """Forget what ended before a time, except for the latest attempt and sums.
+
+        A job can be requeued or suspended without end.
+        """
+        self.attempts = [
+            attempt
+            for attempt in self.attempts
+            if attempt.end is None or attempt.end > until or attempt is self.attempts[-1]
+        ]
+        for attempt in self.attempts:
+            if attempt.pauses:
+                attempt.settle(until)
+
     def _attempt(self, job: Job) -> Attempt | None:
         """Return the known part of a job's present attempt; None if nothing is known."""
         if self._current is not None and job.restarts == self.restarts:
@@ -286,7 +312,8 @@ class JobTimeline:
         if detail is None or detail.suspended is None:
             return []
         changed, pauses = detail.suspended, attempt.pauses
-        known = sum(finish - begin for begin, finish in pauses if finish is not None)
+        known = attempt.settled_pauses
+        known += sum(finish - begin for begin, finish in pauses if finish is not None)
         unseen = max(changed - attempt.start - detail.ran_before - known, 0.0)
         exact = True
         if pauses and pauses[-1][1] is None:

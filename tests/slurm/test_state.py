@@ -10,11 +10,13 @@ from hypothesis import strategies as st
 from allocator.fairness.policies import create
 from allocator.fairness.pool import Pool
 from allocator.fairness.quantities import Quantities
-from allocator.slurm.jobs import ClusterNode
+from allocator.slurm.jobs import ClusterNode, JobDetail, SeenJob
 from allocator.slurm.shares import ShareTree
 from allocator.slurm.state import ClusterState, Observation, StateSettings
-from allocator.slurm.timelines import Attempt, Step
+from allocator.slurm.timelines import Attempt, JobTimeline, Step
+from tests.counted import counted
 from tests.examples import examples
+from tests.slurm.test_order import job as job_of
 from tests.slurm.truth import TrueJob
 
 POLICY = create("sdrf", {"half_life": 60})
@@ -251,3 +253,51 @@ def test_nothing_is_assumed_if_slurm_is_read_each_second(jobs: list[TrueJob]) ->
         observe(state, jobs, now + 0.5)
     assert nothing_assumed(state)
     require_exact(state, jobs, 699.5)
+
+
+def test_a_job_that_was_requeued_often_costs_as_much_as_a_new_job() -> None:
+    """A user can requeue a job without end."""
+
+    def requeued(number: int) -> tuple[int, int]:
+        """Return the calls of two readings after some attempts, and the number of attempts."""
+        state = ClusterState(StateSettings(POLICY, lag=60.0), 0.0)
+
+        def attempt(count: int) -> None:
+            begin = 20.0 + 40.0 * count
+            waits = job_of(1, "games", submitted=begin, eligible=begin, restarts=count)
+            runs = replace(waits, state="RUNNING", started=begin + 10.0, quantities=cores(4))
+            for seen, now in ((waits, begin + 5.0), (runs, begin + 20.0)):
+                state.observe(Observation(now, [SeenJob(seen, 0.0)], {}, NODES))
+                state.present()
+
+        for count in range(number):
+            attempt(count)
+        calls = counted(lambda: attempt(number))
+        [timeline] = state._timelines.values()
+        return calls, len(timeline.attempts)
+
+    few, many = requeued(10), requeued(200)
+    assert many[1] == few[1] <= 5
+    assert many[0] <= few[0] + 10
+
+
+def test_a_job_that_was_suspended_often_keeps_only_the_latest_suspensions() -> None:
+    """Slurm suspends jobs that share nodes again and again, and jobs that are preempted."""
+    timeline, ran = JobTimeline(1), 0.0
+    begun = job_of(1, "games", state="RUNNING", submitted=0.0, started=10.0, quantities=cores(4))
+    timeline.update(begun, ("games",), None, 11.0)
+    for count in range(500):
+        stop = 20.0 + 20.0 * count
+        ran += 10.0
+        stopped = replace(begun, state="SUSPENDED")
+        assert timeline.needs_detail(stopped, ran, stop + 1.0)
+        assert not timeline.update(stopped, ("games",), JobDetail(stop, ran, None), stop + 1.0)
+        detail = JobDetail(stop + 10.0, ran, None)
+        assert timeline.needs_detail(begun, ran, stop + 11.0)
+        assert not timeline.update(begun, ("games",), detail, stop + 11.0)
+        assert not timeline.needs_detail(begun, ran + 1.0, stop + 11.0)
+        timeline.settle(stop - 50.0)
+    [attempt] = timeline.attempts
+    assert len(attempt.pauses) <= 5
+    assert attempt.paused(20_000.0) == 5000.0
+    assert len(timeline.steps()) <= 12
