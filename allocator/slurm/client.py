@@ -6,9 +6,13 @@ import re
 import secrets
 import shutil
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from io import BytesIO
 from pathlib import Path
+from threading import Timer
+from typing import IO
 
 from allocator.slurm.checks import keeps_accounting
 from allocator.slurm.factors import FactorUpdate
@@ -34,6 +38,9 @@ _LATE_CLOCK = 60.0
 """Seconds by which the clock of slurmctld may be behind."""
 _SIZES_EVERY = 10.0
 """Minimum seconds between two remembered sizes of a file."""
+_LONGEST_DETAILS = 1 << 16
+"""Maximum number of bytes of a job's details that are kept. The times of a job's changes come
+first. The command of a job comes later, and can have a megabyte."""
 _EACH_RECORD = "--array-unique"
 """Prints a line for each record of an array. Slurm has this option up to version 22."""
 _EACH_TASK = "--array"
@@ -107,13 +114,14 @@ class SlurmClient:
         if not jobs:
             return {}
         separator = _random_separator()
-        asked = [f"show job {name}\nshow hostnames {separator}\n" for name in jobs.values()]
-        ended = self._start(("scontrol", "--oneliner"), "".join(asked), {}, self.timeout)
-        messages = _messages(ended.stderr)
+        hosts = f"{separator}[1-2]"  # scontrol may repeat its input, but prints each host in a line
+        asked = [f"show job {name}\nshow hostnames {hosts}\n" for name in jobs.values()]
+        end = f"{separator}1\n{separator}2\n".encode()
+        parts, said = self._beginnings(("scontrol", "--oneliner"), "".join(asked), end)
+        messages = _messages(said)
         for failure in _failures(messages):
             raise CommandError(f"scontrol failed: {failure}")
-        pattern = rf"^{separator}\n".encode()
-        texts = list(map(decoded, re.split(pattern, ended.stdout, flags=re.MULTILINE)[:-1]))
+        texts = list(map(decoded, parts))
         if len(texts) != len(jobs):
             raise ShapeError(f"scontrol show job: {len(texts)} parts for {len(jobs)} jobs")
         shown = zip(jobs, texts, strict=True)
@@ -250,17 +258,46 @@ class SlurmClient:
             raise CommandError(f"{command[0]} failed: {said}")
         return ended.stdout
 
+    def _beginnings(
+        self, command: Sequence[str], text: str, end: bytes
+    ) -> tuple[list[bytes], bytes]:
+        """Return the beginnings of the parts of a command's output, and its messages.
+
+        Args:
+            command: The command and its arguments.
+            text: Its standard input.
+            end: Ends each part.
+        """
+        with tempfile.TemporaryFile() as asked, tempfile.TemporaryFile() as said:
+            asked.write(text.encode())
+            asked.seek(0)
+            with (
+                subprocess.Popen(  # noqa: S603 - a client command of the installed Slurm
+                    [self._program(command[0]), *command[1:]],
+                    env=self._environment,
+                    stdin=asked,
+                    stdout=subprocess.PIPE,
+                    stderr=said,
+                ) as process
+            ):
+                timer = Timer(self.timeout, process.kill)
+                timer.start()
+                try:
+                    parts = list(_beginnings(process.stdout or BytesIO(), end))
+                finally:
+                    in_time = timer.is_alive()
+                    timer.cancel()
+            if not in_time:
+                raise self._late(command[0])
+            said.seek(0)
+            return parts, said.read()
+
     def _start(
         self, command: Sequence[str], text: str, variables: Mapping[str, str], timeout: float
     ) -> "subprocess.CompletedProcess[bytes]":
-        program = shutil.which(command[0], path=self._path)
-        if program is None:
-            raise CommandError(
-                f"{command[0]} is not installed; Debian's package slurm-client has it"
-            )
         try:
             return subprocess.run(  # noqa: S603 - a client command of the installed Slurm
-                [program, *command[1:]],
+                [self._program(command[0]), *command[1:]],
                 env={**self._environment, **variables},
                 input=text.encode(),
                 capture_output=True,
@@ -268,10 +305,21 @@ class SlurmClient:
                 timeout=timeout,
             )
         except subprocess.TimeoutExpired:
-            raise CommandError(
-                f"{command[0]} has not ended within {timeout:g} s; does slurmctld answer? "
-                "`scontrol ping` tells"
-            ) from None
+            raise self._late(command[0], timeout) from None
+
+    def _program(self, name: str) -> str:
+        """Return the path of a client command."""
+        program = shutil.which(name, path=self._path)
+        if program is None:
+            raise CommandError(f"{name} is not installed; Debian's package slurm-client has it")
+        return program
+
+    def _late(self, name: str, timeout: float | None = None) -> CommandError:
+        """Return the error for a command that was ended."""
+        return CommandError(
+            f"{name} has not ended within {timeout or self.timeout:g} s; does slurmctld answer? "
+            "`scontrol ping` tells"
+        )
 
 
 def _message(output: bytes) -> str:
@@ -286,6 +334,18 @@ def _messages(output: bytes) -> list[str]:
 def _failures(messages: Iterable[str]) -> list[str]:
     """Return messages about failures, without messages about jobs that have ended meanwhile."""
     return [text for text in messages if not any(race in text for race in _RACES)]
+
+
+def _beginnings(output: IO[bytes], end: bytes) -> Iterator[bytes]:
+    """Yield the first `_LONGEST_DETAILS` bytes of each part of an output; `end` ends each part."""
+    part, rest = b"", b""
+    while block := output.read(_BLOCK_BYTES):
+        *ended, rest = (rest + block).split(end)
+        for text in ended:
+            yield (part + text)[:_LONGEST_DETAILS]
+            part = b""
+        part = (part + rest[: -len(end)])[:_LONGEST_DETAILS]
+        rest = rest[-len(end) :]
 
 
 def _random_separator() -> str:

@@ -1,14 +1,15 @@
 """Text of Slurm's users changes no other row, and is read exactly or set aside."""
 
 import itertools
+import os
 import time
 import tracemalloc
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
+from io import BytesIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import pytest
 from hypothesis import assume, given
@@ -17,8 +18,15 @@ from typing_extensions import override
 
 from allocator.fairness.policies import create
 from allocator.slurm.bridge import Bridge, BridgeSettings, Cycle
-from allocator.slurm.client import SlurmClient
-from allocator.slurm.jobs import OWN_COLUMNS, SEPARATOR, Job, JobReader, read_details
+from allocator.slurm.client import SlurmClient, _beginnings
+from allocator.slurm.jobs import (
+    OWN_COLUMNS,
+    SEPARATOR,
+    Job,
+    JobDetail,
+    JobReader,
+    read_details,
+)
 from allocator.slurm.records import Record, read_accounting, read_jobcomp
 from allocator.slurm.rows import (
     COLUMN_END,
@@ -365,9 +373,50 @@ class CountedClient(SlurmClient):
     commands = 0
 
     @override
-    def _start(self, *arguments: Any) -> Any:
+    def _program(self, name: str) -> str:
         self.commands += 1
-        return super()._start(*arguments)
+        return super()._program(name)
+
+
+LONG_DETAILS = r"""#!/usr/bin/env python3
+import sys
+for line in sys.stdin:
+    print("scontrol:", line, end="")
+    if line.startswith("show job"):
+        times = "StartTime=1 EndTime=2 SuspendTime=None SecsPreSuspend=0"
+        print(f"JobId={line.split()[2]} {times} Command=\U0001F600", "x" * 1_000_000, "\n")
+    else:
+        name = line.split()[2].removesuffix("[1-2]")
+        print(f"{name}1\n{name}2")
+"""
+"""Prints details of jobs whose commands have a megabyte each."""
+
+
+def test_a_long_command_of_a_job_takes_little_memory(tmp_path: Path) -> None:
+    program = tmp_path / "scontrol"
+    program.write_text(LONG_DETAILS)
+    program.chmod(0o755)
+    client = SlurmClient({"PATH": f"{tmp_path}:{os.environ['PATH']}", "PYTHONUTF8": "1"})
+    tracemalloc.start()
+    try:
+        texts = client.details({number: str(number) for number in range(1, 31)})
+        details = read_details(texts)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert details == dict.fromkeys(range(1, 31), JobDetail(None, 0.0, None))
+    assert all(f"JobId={number} " in text for number, text in texts.items())
+    assert peak < 15_000_000, "30 texts of 64 KiB, with four bytes for each character, and blocks"
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 100])
+def test_parts_of_an_output_are_found_in_blocks_of_any_size(
+    size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("allocator.slurm.client._BLOCK_BYTES", size)
+    monkeypatch.setattr("allocator.slurm.client._LONGEST_DETAILS", 4)
+    output = BytesIO(b"one-ENDENDtwotwo-END\nENthree")
+    assert list(_beginnings(output, b"END")) == [b"one-", b"", b"twot"]
 
 
 @pytest.fixture
