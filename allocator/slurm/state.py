@@ -461,7 +461,8 @@ class ClusterState:
         """
         owned = self._owned
         if not owned.jobs and not any(
-            seen.job.exclusive and seen.job.started is not None for seen in observation.jobs
+            seen.job.exclusive and (seen.job.started is not None or seen.job.leaving)
+            for seen in observation.jobs
         ):
             return
         events = [
@@ -487,7 +488,7 @@ class ClusterState:
         known = self._owned.jobs.get(job.key)
         if known is not None and job.leaving:
             return []
-        present = present_job(job, self.path(job.user, job.account))
+        present = present_job(self._with_start(job), self.path(job.user, job.account))
         ended = self._left(job)
         if known is not None and present is not None and known.started == present.started:
             if ended is not None:
@@ -509,6 +510,13 @@ class ClusterState:
         if ended is not None:
             events.append(NodeEvent(ended, job.key, present, starts=False))
         return events
+
+    def _with_start(self, job: Job) -> Job:
+        """Return a job; a requeued job that leaves its nodes has the start of its attempt."""
+        timeline = self._timelines.get(job.key)
+        if job.leaving and job.started is None and timeline is not None and timeline.open:
+            return replace(job, started=timeline.open.start)
+        return job
 
     def _left(self, job: Job) -> float | None:
         """Return when an ended job left its nodes; None while it uses them."""
@@ -626,14 +634,14 @@ class ClusterState:
         self._join(user, min(job.submitted, now))
         timeline = self._timelines.get(key)
         if timeline is None:
-            if job.started is None and not job.restarts:
+            if job.started is None and not job.restarts and not job.leaving:
                 return
             if job.ended is not None and job.ended <= self.settled.now and not job.leaving:
                 return
             timeline = self._timelines[key] = JobTimeline(job.number, job.submitted)
             if job.submitted <= self._began:
                 timeline.restarts = job.restarts  # the earlier attempts do not count
-        for correction in timeline.update(job, user, detail, now):
+        for correction in timeline.update(job, user, detail, now, self.observed):
             self.findings.corrections.append(correction)
         self._unsettled.add(key)
 

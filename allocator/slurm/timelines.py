@@ -22,6 +22,10 @@ _LONGEST_LEAVING = 600.0
 """Maximum number of seconds for which the processes of an ended job count. Processes that remain
 longer cannot be killed, and the site is responsible for them."""
 
+_LONGEST_UNSEEN = 60.0
+"""Maximum number of seconds before a reading for which an attempt counts that was requeued unseen.
+After a pause of the service, the attempt may have started at any time."""
+
 
 class Step(NamedTuple):
     """From a time on, a job holds these resources."""
@@ -167,7 +171,7 @@ class JobTimeline:
         )
 
     def update(
-        self, job: Job, user: UserPath, detail: JobDetail | None, now: float
+        self, job: Job, user: UserPath, detail: JobDetail | None, now: float, before: float
     ) -> list[Correction]:
         """Take over what Slurm tells about the job.
 
@@ -176,13 +180,14 @@ class JobTimeline:
             user: The user that a new attempt counts for.
             detail: Times of suspensions and changes of size, if `needs_detail`.
             now: The time of the reading, in seconds since 1970.
+            before: The time of the reading before.
 
         Returns:
             The assumptions about changes whose time Slurm does not tell.
         """
         corrections: list[Correction] = []
         if job.leaving and job.started is None:
-            return corrections  # the time of its next submission will tell when it left its nodes
+            return self._leave(job, user, now, before)
         if job.restarts > self.restarts + (self._current is not None):
             reason = "attempts that were requeued before they were seen"
             corrections.append(Correction(self.number, self.since, job.submitted, reason))
@@ -212,6 +217,21 @@ class JobTimeline:
         corrections += self._suspend(attempt, job, detail)
         self._end(attempt, job, now)
         return corrections
+
+    def _leave(self, job: Job, user: UserPath, now: float, before: float) -> list[Correction]:
+        """Let a requeued job hold its resources until the time of its next submission.
+
+        If the attempt was not seen before, it begins now. A user could otherwise requeue jobs at
+        once, and compute in processes that ignore SIGTERM.
+        """
+        if self.open is not None:
+            return []
+        start = min(max(job.submitted, before, now - _LONGEST_UNSEEN), now)
+        self._current = Attempt(start, [Step(start, job.quantities)], user=user)
+        self.attempts.append(self._current)
+        self.restarts = max(job.restarts - 1, 0)
+        reason = "the start of an attempt that was requeued before it was seen"
+        return [Correction(self.number, start, now, reason)]
 
     def _wait(self, job: Job, now: float) -> list[Correction]:
         """End the latest attempt of a pending job, if the attempt is open.

@@ -362,9 +362,9 @@ def test_impossible_times_of_changes_are_unknown(detail: JobDetail) -> None:
     timeline = JobTimeline(4)
     (running,) = read(RUNNING)
     now = 1795708000.0
-    timeline.update(running, ("man",), None, now)
+    timeline.update(running, ("man",), None, now, now)
     (smaller,) = read(changed(RUNNING, state="SUSPENDED", resizetime="INVALID", tres_alloc="cpu=0"))
-    timeline.update(smaller, ("man",), detail, now + 9.0)
+    timeline.update(smaller, ("man",), detail, now + 9.0, now + 9.0)
     (attempt,) = timeline.attempts
     assert not attempt.pauses
     assert [step.time for step in attempt.sizes] == [running.started, now + 9.0]
@@ -376,9 +376,9 @@ def test_a_suspension_that_ends_within_its_second_keeps_no_cores_away() -> None:
     begin = 1795707940.0
     (suspended,) = read(changed(RUNNING, state="SUSPENDED"))
     detail = JobDetail(begin, begin - 1795707933.0, None)
-    timeline.update(suspended, ("man",), detail, begin)
+    timeline.update(suspended, ("man",), detail, begin, begin)
     assert timeline.attempts[0].paused(begin + 60.0) == 60.0
-    timeline.update(running, ("man",), detail, begin + 0.5)
+    timeline.update(running, ("man",), detail, begin + 0.5, begin + 0.5)
     assert timeline.attempts[0].paused(begin + 60.0) == 0.0
 
 
@@ -386,14 +386,41 @@ def test_a_suspension_that_ends_within_its_second_keeps_no_cores_away() -> None:
 def test_a_requeued_job_holds_its_resources_until_it_has_left_its_nodes(known: str) -> None:
     timeline = JobTimeline(4)
     (running,) = read(RUNNING)
-    timeline.update(running, ("man",), None, 1795707936.0)
+    timeline.update(running, ("man",), None, 1795707936.0, 1795707936.0)
     times = {"starttime": "N/A", "endtime": "N/A", "restartcnt": "1"}
     (leaving,) = read(changed(RUNNING, timeused="0:00", state="COMPLETING", **times))
-    timeline.update(leaving, ("man",), None, 1795707939.0)
+    timeline.update(leaving, ("man",), None, 1795707939.0, 1795707939.0)
     assert timeline.attempts[0].end is None
     (waiting,) = read(changed(PENDING, restartcnt="1", submittime=known))
-    timeline.update(waiting, ("man",), None, 1795707942.0)
+    timeline.update(waiting, ("man",), None, 1795707942.0, 1795707942.0)
     assert timeline.attempts[0].end == float(known)
+
+
+@pytest.mark.parametrize(("before", "start"), [(4.0, 4.0), (1.0, 2.0), (-900.0, 2.0)])
+def test_a_requeued_job_counts_if_only_its_remaining_processes_were_seen(
+    before: float, start: float
+) -> None:
+    """A user can requeue a job at once, and compute in processes that ignore SIGTERM."""
+    timeline = JobTimeline(4)
+    requeued = {"starttime": "N/A", "endtime": "N/A", "restartcnt": "1"}
+    requeued |= {"submittime": "1795707932"}
+    (leaving,) = read(changed(RUNNING, timeused="0:00", state="COMPLETING", **requeued))
+    reading = 1795707936.0
+    if before < 0.0:
+        reading += 900.0
+        start = reading - 1795707930.0 - 60.0
+    [assumed] = timeline.update(leaving, ("man",), None, reading, 1795707930.0 + before)
+    assert (assumed.since, assumed.until) == (1795707930.0 + start, reading)
+    assert not timeline.update(leaving, ("man",), None, reading + 2.0, reading)
+    [attempt] = timeline.attempts
+    assert (attempt.start, attempt.end) == (1795707930.0 + start, None)
+    assert attempt.sizes[0].quantities == leaving.quantities
+    (waiting,) = read(changed(PENDING, restartcnt="1", submittime=f"{reading + 3.0:.0f}"))
+    assert not timeline.update(waiting, ("man",), None, reading + 4.0, reading + 2.0)
+    assert [(attempt.start, attempt.end) for attempt in timeline.attempts] == [
+        (1795707930.0 + start, reading + 3.0)
+    ]
+    assert timeline.restarts == 1
 
 
 def test_a_job_holds_its_resources_while_its_processes_ignore_its_end() -> None:
@@ -407,7 +434,7 @@ def test_a_job_holds_its_resources_while_its_processes_ignore_its_end() -> None:
     def ends_at(timeline: JobTimeline, job: Job, *seconds: float) -> float | None:
         """Show a job to a timeline some seconds after the job's end; return the attempt's end."""
         for after in seconds:
-            timeline.update(job, ("man",), None, end + after)
+            timeline.update(job, ("man",), None, end + after, end + after)
         assert len(timeline.attempts) == 1
         return timeline.attempts[0].end
 

@@ -99,6 +99,21 @@ def test_plain_jobs_that_run_before_the_first_exclusive_job_count_once() -> None
     assert held(state, "a") == {"cpus": 32.0, "gpus": 4.0}
 
 
+def test_a_job_that_was_requeued_before_it_was_seen_holds_whole_nodes_until_it_has_left() -> None:
+    state = state_of()
+    observe(state, [], 9.0)
+    leaving = job(
+        1, "a", nodes="n[1-4]", exclusive=True, submitted=3.0, state="COMPLETING", restarts=1,
+        quantities=Quantities.parse("cpus:4"),
+    )  # fmt: skip
+    for now in (11.0, 13.0):
+        observe(state, [leaving], now)
+        assert held(state, "a") == WHOLE
+    observe(state, [job(1, "a", submitted=14.0, restarts=1, exclusive=True)], 15.0)
+    assert held(state, "a") == {}
+    assert not state._owned._nodes
+
+
 def test_commitments_are_those_of_a_job_with_all_cores_from_its_start_to_its_end() -> None:
     state, reference = state_of(), state_of()
     waiting = job(9, "b", quantities=SIZE)

@@ -285,16 +285,18 @@ def test_a_job_that_was_suspended_often_keeps_only_the_latest_suspensions() -> N
     """Slurm suspends jobs that share nodes again and again, and jobs that are preempted."""
     timeline, ran = JobTimeline(1), 0.0
     begun = job_of(1, "games", state="RUNNING", submitted=0.0, started=10.0, quantities=cores(4))
-    timeline.update(begun, ("games",), None, 11.0)
+    timeline.update(begun, ("games",), None, 11.0, 9.0)
     for count in range(500):
         stop = 20.0 + 20.0 * count
         ran += 10.0
         stopped = replace(begun, state="SUSPENDED")
         assert timeline.needs_detail(stopped, ran, stop + 1.0)
-        assert not timeline.update(stopped, ("games",), JobDetail(stop, ran, None), stop + 1.0)
+        assert not timeline.update(
+            stopped, ("games",), JobDetail(stop, ran, None), stop + 1.0, stop
+        )
         detail = JobDetail(stop + 10.0, ran, None)
         assert timeline.needs_detail(begun, ran, stop + 11.0)
-        assert not timeline.update(begun, ("games",), detail, stop + 11.0)
+        assert not timeline.update(begun, ("games",), detail, stop + 11.0, stop)
         assert not timeline.needs_detail(begun, ran + 1.0, stop + 11.0)
         timeline.settle(stop - 50.0)
     [attempt] = timeline.attempts
