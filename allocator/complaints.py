@@ -64,23 +64,25 @@ def did_you_mean(name: object, names: Iterable[str]) -> str:
 
 
 def require_one_spelling(names: Iterable[tuple[str, str]]) -> None:
-    """Check that no two names of resources are spellings of one resource (`other_spelling`).
+    """Check that each resource has a single name.
+
+    `other_spelling` finds spellings.
 
     Args:
-        names: Pairs of a place, such as `users[0].needs[1]`, and a name used there.
+        names: Pairs of a place, such as `users[0].needs[1]`, and a name.
 
     Raises:
-        ValueError: two names look like one resource; the message has both names and places.
+        ValueError: two names look like the same resource; the message has both names and places.
     """
     places = dict[str, str]()
     for place, name in names:
         if name in places:
             continue
-        first = other_spelling(name, places)
-        if first is not None:
+        known = other_spelling(name, places)
+        if known is not None:
             raise ValueError(
-                f"{place}: {name!r} is not the resource {first!r} of {places[first]}; did you "
-                f"mean {first}? Write one name for one resource"
+                f"{place}: {name!r} is not the resource {known!r} of {places[known]}; did you "
+                f"mean {known}? Write one name for one resource"
             )
         places[name] = place
 
@@ -92,15 +94,15 @@ def other_spelling(name: str, names: Iterable[str]) -> str | None:
 
     Args:
         name: The name.
-        names: The names that are compared with the name.
+        names: Names to compare.
     """
     singular = _singular(name)
-    others = (other for other in names if other != name and _singular(other) == singular)
-    return next(others, None)
+    spellings = (known for known in names if known != name and _singular(known) == singular)
+    return next(spellings, None)
 
 
 def _singular(name: str) -> str:
-    """Return a name in lower case without an "s" at the end; a name of one letter unchanged."""
+    """Return a name in lower case without an "s" at the end; a single letter unchanged."""
     return name.casefold().removesuffix("s") if len(name) > 1 else name
 
 

@@ -101,3 +101,13 @@ def test_the_help_lists_each_command_under_a_heading() -> None:
     headings = re.findall(r"^╭─ (.+?) ─", shown_help(()), re.MULTILINE)
     assert "Commands" not in headings
     assert len(headings) == 7
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_each_option_has_a_help_text(words: tuple[str, ...]) -> None:
+    without = [
+        parameter.name
+        for parameter in COMMANDS[words].params
+        if not getattr(parameter, "help", None) and not getattr(parameter, "hidden", False)
+    ]
+    assert not without

@@ -70,7 +70,11 @@ def test_attributes_of_users_and_machines_are_in_the_trace_and_survive_storage(
         ("machines", "machine,cpus\nbig,4\n", "has no column mem"),
         ("machines", "machine,count,cpus,mem\nbig,1.5,4,8\n", "count 1.5 is not a whole number"),
         ("machines", "machine,cpus,mem\nbig,x,8\n", "machines:2: cpus 'x' is not a finite number"),
-        ("machines", "machine,cpus,mem,CPU\nbig,4,8,4\n", "a column CPU beside the resource cpus"),
+        (
+            "machines",
+            "machine,cpus,mem,CPU\nbig,4,8,4\n",
+            "the resource cpus and a column CPU; rename",
+        ),
     ],
 )
 def test_a_line_that_cannot_be_used_is_named(

@@ -130,7 +130,7 @@ def worst(
     members: Annotated[
         int, typer.Option(min=2, help="n, the number of users: users that play, and idle users.")
     ] = 9,
-    stages: Annotated[int, typer.Option(min=1, max=8)] = 3,
+    stages: Annotated[int, typer.Option(min=1, max=8, help="Number of stages.")] = 3,
     seed: _Seed = 1,
     resources: _Resources = 2,
     delta: _Delta = 0.5,
@@ -211,12 +211,33 @@ def play(
 @games_app.command(epilog=_EXIT_CODES)
 def gains(
     *,
-    policies: Annotated[list[str] | None, typer.Option("--policy", help=_POLICIES)] = None,
-    resources: Annotated[list[int] | None, typer.Option(min=1, max=3)] = None,
-    members: Annotated[
-        list[int] | None, typer.Option(min=3, help="n, the number of users, of which three play.")
+    policies: Annotated[
+        list[str] | None,
+        typer.Option("--policy", help=f"{_POLICIES[:-1]}; repeatable.", show_default="sdrf, stsf"),
     ] = None,
-    deltas: Annotated[list[float] | None, typer.Option("--delta", min=0.0)] = None,
+    resources: Annotated[
+        list[int] | None,
+        typer.Option(
+            min=1, max=3, help="Number of resources; repeatable.", show_default="1, 2 and 3"
+        ),
+    ] = None,
+    members: Annotated[
+        list[int] | None,
+        typer.Option(
+            min=3,
+            help="n, the number of users, of which three play; repeatable.",
+            show_default="3 and 9",
+        ),
+    ] = None,
+    deltas: Annotated[
+        list[float] | None,
+        typer.Option(
+            "--delta",
+            min=0.0,
+            help="δ of a stage, below 1; repeatable.",
+            show_default="0, 0.25, 0.5, 0.75 and 0.9",
+        ),
+    ] = None,
     steps: Annotated[int, typer.Option(min=1, help="Games tried from each start.")] = 300,
     restarts: Annotated[int, typer.Option(min=1, help="Number of starts for each cell.")] = 3,
     longest: _Longest = 20,

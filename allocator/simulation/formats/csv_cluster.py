@@ -92,8 +92,8 @@ def read_machines(path: Path, resources: Sequence[str]) -> tuple[MachineClass, .
         for column in () if machines else row:
             if column not in resources and (resource := other_spelling(column, resources)):
                 raise TraceError(
-                    f"{path} has a column {column} beside the resource {resource}, and it would be "
-                    "an attribute of machines; rename or remove it"
+                    f"{path} has the resource {resource} and a column {column}; rename or "
+                    f"remove the column, or {column} becomes an attribute of machines"
                 )
         name, count = row["machine"], _number(where, row, "count", 1.0)
         if name in machines:
