@@ -4,11 +4,12 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from operator import attrgetter
+from typing import Final
 
 from allocator.fairness.commitment import approached, decayed
 from allocator.fairness.quantities import Quantities
 
-ANY = ""
+ANY: Final = ""
 """The name under which users are counted for resources that have no entry."""
 _LEAST_MEAN = 1e-12
 """Average shares below this are forgotten."""
@@ -31,7 +32,7 @@ class Account:
     entitlement: float = 0.0
     """wᵢ / Σw, times the fraction of the capacity that the pool's users share. If users count by
     their use: the entitlement to the user's dominant resource."""
-    entitlements: Mapping[str, float] = field(default_factory=dict)
+    entitlements: dict[str, float] = field(default_factory=dict)
     """Entitlements by resource, if users count by their use. Else empty."""
     turn: int = 0
     """Place in the queue, for FIFO. The user gets a new place when it becomes active without an
@@ -65,6 +66,8 @@ class Account:
     """ō: excess of the measured values over the entitlement, by resource (SDRF paper, Eq. 7)."""
     commitments: dict[str, float] = field(default_factory=dict)
     """c at `settled_at`, by resource (SDRF paper, Eq. 6)."""
+    rated: bool = True
+    """False if the allocation or the demand has changed since the pool last rated the account."""
     counted_until: float = math.inf
     """Time in seconds up to which a meter has integrated this account. Infinite: no meter is
     attached."""
@@ -189,7 +192,9 @@ class Account:
             self.mean_use = {name: mean for name, mean in means.items() if mean > _LEAST_MEAN}
         self.in_use = in_use
 
-    def owe(self, measured: dict[str, float], free: float, least: float = 0.0) -> None:
+    def owe(
+        self, measured: dict[str, float], free: float, least: float, entitlements: dict[str, float]
+    ) -> None:
         """Recompute the over-use from which commitments grow: `measured` minus `free`, at least 0.
 
         Args:
@@ -197,31 +202,20 @@ class Account:
             free: The amount of each value that is not over-use, such as the entitlement wᵢ / Σw.
             least: Lower bound of the commitment for each held resource. Smaller commitments are
                 raised to it; other commitments do not change.
+            entitlements: Amounts that replace `free` for some of the values.
         """
         self.measured = measured
-        self.overuse = {  # the formula of `commitment.overuse`, for all resources
-            name: value - free if value > free else 0.0 for name, value in measured.items()
-        }
-        commitments = self.commitments
-        for name in measured:
+        overuse, commitments = dict[str, float](), self.commitments
+        for name, value in measured.items():
+            part = entitlements.get(name, free)
+            overuse[name] = value - part if value > part else 0.0  # as `commitment.overuse` does
             if name not in commitments:
                 commitments[name] = self.inherited
+        self.overuse = overuse
         if least:
             for name, value in measured.items():
                 if value > 0.0:
                     commitments[name] = max(commitments[name], least)
-
-    def owe_by_resource(self) -> None:
-        """Recompute over-use with a separate entitlement for each resource (`entitlements`).
-
-        Call this method after `owe`, if users count by their use. Measured values that are no
-        resources keep the over-use that `owe` has computed.
-        """
-        entitlements, overuse = self.entitlements, self.overuse
-        self.overuse = {
-            name: max(value - entitlements[name], 0.0) if name in entitlements else overuse[name]
-            for name, value in self.measured.items()
-        }
 
     def owe_for_shares(self, free: float, entitlements: Mapping[str, float]) -> None:
         """Let commitments by resource grow, although the policy measures other values.

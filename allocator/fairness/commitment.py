@@ -1,6 +1,7 @@
 """Commitments: charges for having used more than the entitlement (SDRF paper, §3.4 and §5.1)."""
 
 import math
+from math import expm1
 
 _SHORTEST_HALF_LIFE = 1e-6
 _LONGEST_HALF_LIFE = 1e12
@@ -84,4 +85,4 @@ def approached(elapsed: float, tau: float) -> float:
         elapsed: Seconds, not negative.
         tau: Time constant in seconds.
     """
-    return -math.expm1(-elapsed / tau)
+    return -expm1(-elapsed / tau)

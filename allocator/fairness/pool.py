@@ -219,8 +219,6 @@ class Pool(Generic[User]):
         """Time of the sum in seconds; −∞ if the sum is outdated."""
         self._changed: dict[User, Account] = {}
         """Accounts whose allocation or demand has changed since they were last ranked."""
-        self._unrated_accounts = set[Account]()
-        """Accounts of `_changed` that have not been rated since this change."""
         self._new_trajectories: set[User] = set()
         """Users whose allocation has changed since the last call of `take_diverted`."""
         self._all_trajectories_new = True
@@ -688,7 +686,6 @@ class Pool(Generic[User]):
         if self._parameters.counts_by_use:
             self._meter_span(user, account)
             self._changed.pop(user, None)
-            self._unrated_accounts.discard(account)
             self._new_trajectories.discard(user)
         else:
             self._accrue_all()
@@ -1232,7 +1229,8 @@ class Pool(Generic[User]):
         account.count = count
         if not self._all_trajectories_new:
             self._new_trajectories.add(user)
-        self._record(Pool.hold, user, allocation, count)
+        if self._journal is not None:  # seldom, so the arguments are packed only then
+            self._record(Pool.hold, user, allocation, count)
         if not self._unrated:
             self._note_change(user, account)
 
@@ -1285,7 +1283,7 @@ class Pool(Generic[User]):
         If the pool has a `watch`, which counts operations, the priority is recomputed at once.
         """
         self._changed[user] = account
-        self._unrated_accounts.add(account)
+        account.rated = False
         if self._watch is not None:
             self._update_order()
 
@@ -1348,8 +1346,8 @@ class Pool(Generic[User]):
 
     def _rate_again(self, account: Account) -> None:
         """Rate an account, if its allocation or demand has changed since it was last rated."""
-        if account in self._unrated_accounts:
-            self._unrated_accounts.discard(account)
+        if not account.rated:
+            account.rated = True
             self._parameters.rate_allocation(account)
 
     def _rate_if_needed(self) -> None:

@@ -66,7 +66,6 @@ class PoolParameters(Generic[User]):
             and isinstance(policy, Stsf)
             and type(policy).measure is Stsf.measure
         )
-        self._charges_further = self._charges_by_resource or self._keeps_both_commitments
         self.remembers = not isinstance(policy, KeyPolicy)
         """Whether priorities may depend on earlier allocations."""
         self.tau = policy.tau
@@ -211,7 +210,7 @@ class PoolParameters(Generic[User]):
         return entitlements
 
     def _entitlement_to_dominant(
-        self, entitlements: Mapping[str, float], shares: Mapping[str, float]
+        self, entitlements: dict[str, float], shares: dict[str, float]
     ) -> float:
         """Return the entitlement to the resource of which a user holds the largest share."""
         dominant, largest = "", 0.0
@@ -245,13 +244,10 @@ class PoolParameters(Generic[User]):
             free = account.entitlement if self.charging else math.inf
             if self.charging and not self._entitlement_is_free:
                 free = self._policy.free_of_charge(account)
-            account.owe(measured, free, self._least)
-            if self._charges_further:
-                by_resource = self._charges_by_resource and self.charging
-                if by_resource:
-                    account.owe_by_resource()
-                if self._keeps_both_commitments and measured is not account.shares:
-                    account.owe_for_shares(free, account.entitlements if by_resource else {})
+            parts = account.entitlements if self._charges_by_resource and self.charging else {}
+            account.owe(measured, free, self._least, parts)
+            if self._keeps_both_commitments and measured is not account.shares:
+                account.owe_for_shares(free, parts)
         else:
             account.measured = measured
         if self._accumulates:

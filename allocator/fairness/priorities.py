@@ -125,15 +125,15 @@ def envelope(lines: list[Segment], s: float, count: int = 0) -> Envelope:
         s: Present decay factor.
         count: Allocation count of the user, which breaks ties.
     """
-    if lines.count(lines[0]) == len(lines):
-        return Envelope((lines[0],), count)
-    if len(lines) == 2:
+    if len(lines) == 2:  # most users have CPUs and memory
         first, second = lines
         if first[0] < second[0] or (first[0] == second[0] and first[1] < second[1]):
             first, second = second, first
         if first[1] >= second[1] or _above(first, second, s):
             return Envelope((first,), count)
         return Envelope((first, second), count)
+    if lines.count(lines[0]) == len(lines):
+        return Envelope((lines[0],), count)
     kept: list[Segment] = []
     for line in sorted(set(lines), reverse=True):
         for upper_line in kept:
@@ -154,10 +154,11 @@ def commitment_envelope(account: Account, stretch: float, s: float, *, thesis: b
         thesis: Whether the priority has the form max (o + c), instead of max o + max c.
     """
     weight, measured, commitments = account.weight, account.measured, account.commitments
-    dominant = 0.0 if thesis or not measured else max(measured.values())
-    lines: list[Segment] = []
+    overuse, dominant, lines = account.overuse, 0.0, list[Segment]()
+    for share in measured.values():  # one `max` of all values is slower in compiled code
+        dominant = max(dominant, share)
     for name, part in measured.items():
-        rate, share = account.overuse[name], part if thesis else dominant
+        rate, share = overuse[name], part if thesis else dominant
         lines.append(((share + rate) / weight, (commitments[name] - rate) * stretch))
     return envelope(lines or [(0.0, 0.0)], s, account.count)
 
