@@ -1,11 +1,12 @@
 """Fixed-point resource vectors: name → thousandths, as Mesos counts scalars."""
 
 import math
-from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping
+from collections.abc import ItemsView, Iterator, KeysView, Mapping
+from typing import Final
 
 from typing_extensions import override
 
-_EMPTY: dict[str, int] = {}
+_EMPTY: Final[dict[str, int]] = {}
 
 
 def to_milli(value: float) -> int:
@@ -141,6 +142,8 @@ class Quantities(Mapping[str, int]):
         Raises:
             ValueError: an amount to subtract is larger.
         """
+        if not other._milli:
+            return self
         milli = dict(self._milli)
         for name, amount in other._milli.items():
             remaining = milli.get(name, 0) - amount
@@ -157,9 +160,9 @@ class Quantities(Mapping[str, int]):
     def exchanged(self, old: "Quantities", new: "Quantities") -> "Quantities":
         """Return these quantities minus `old` plus `new`. `old` must be contained in them."""
         milli = dict(self._milli)
-        for name, amount in new.items():
+        for name, amount in new._milli.items():  # noqa: SLF001 - its own kind
             milli[name] = milli.get(name, 0) + amount
-        for name, amount in old.items():
+        for name, amount in old._milli.items():  # noqa: SLF001
             milli[name] -= amount
             if not milli[name]:
                 del milli[name]
@@ -178,7 +181,8 @@ class Quantities(Mapping[str, int]):
     def contains(self, other: "Quantities") -> bool:
         """Return whether every amount is at least the other quantities' amount."""
         milli = self._milli
-        for name, amount in other.items():  # noqa: SIM110 - all() is slow, and this method is hot
+        # all() is slow, and this method is hot
+        for name, amount in other._milli.items():  # noqa: SIM110, SLF001 - its own kind
             if milli.get(name, 0) < amount:
                 return False
         return True
@@ -188,9 +192,9 @@ class Quantities(Mapping[str, int]):
 
         Equal ratios give exactly equal floats, because integers are divided.
         """
-        return self.parts_of(capacity.items())
+        return self.parts_of(list(capacity.items()))
 
-    def parts_of(self, totals: Iterable[tuple[str, int]]) -> dict[str, float]:
+    def parts_of(self, totals: list[tuple[str, int]]) -> dict[str, float]:
         """Return these amounts as fractions of given totals.
 
         Args:
