@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from copy import copy
 from dataclasses import replace
-from typing import Generic, TypeAlias
+from typing import Final, Generic, TypeAlias
 
 from allocator.compilation import mypyc_attr
 from allocator.cooperative import Cooperative, run_to_completion
@@ -47,7 +47,7 @@ _USERS_A_STEP = 100
 """Idle users that are examined or forgotten in one cooperative step."""
 _SORT_AGAIN = 60.0
 """Seconds between two sorts of idle users, if the first has not reduced them to the limit."""
-NO_REPEATS: Repeats = {}
+NO_REPEATS: Final[Repeats] = {}
 _NOTHING = Quantities()
 
 
@@ -121,8 +121,8 @@ class UserTree(Generic[Client]):
             parent_name, slash, _ = name.rpartition("/")
             tree = slash and self._settings.tree
             parent = self.get(parent_name) if tree else self._root
-            user = User(name, parent, self._pools.new_clients())
             below = self._sub_pool(parent)
+            user = User(name, parent, self._pools.new_clients())
             declared = self._declared.get(name)
             below.add(
                 name,
@@ -298,7 +298,7 @@ class UserTree(Generic[Client]):
         client: Client,
         quantities: Quantities,
         repeats: Repeats = NO_REPEATS,
-    ) -> None:
+    ) -> Quantities:
         """Subtract scalar quantities from the allocation of a client, its user, and its ancestors.
 
         Args:
@@ -307,6 +307,9 @@ class UserTree(Generic[Client]):
             quantities: All quantities, including shared volumes.
             repeats: By user, the increase and decrease of repeated quantities, which are subtracted
                 because several of the user's clients share a volume (`SharedVolumes.change`).
+
+        Returns:
+            The client's remaining allocation.
 
         Raises:
             ValueError: The client holds less; nothing has changed.
@@ -322,6 +325,7 @@ class UserTree(Generic[Client]):
             else:
                 remaining = after if held is before else held - quantities
             pool.hold(name, remaining, count)
+        return after
 
     @property
     def now(self) -> float:
@@ -396,11 +400,7 @@ class UserTree(Generic[Client]):
         if user is None:
             pool = self._pool_of(name)
             return [] if pool is None else [*self.path(name.removesuffix("/.")), (pool, name)]
-        memberships = []
-        while user.parent is not None:
-            memberships.append((user.siblings, user.name))
-            user = user.parent
-        return memberships[::-1]
+        return list(reversed(user.above))
 
     def pools(self) -> Iterator[Pool[str]]:
         """Iterate over all pools, the top-level pool first."""

@@ -77,6 +77,7 @@ class User(Generic[Client]):
     """
 
     __slots__ = (
+        "above",
         "all",
         "ancestry",
         "children",
@@ -112,6 +113,11 @@ class User(Generic[Client]):
         """Number of clients of the user and its descendants."""
         self.ancestry: tuple[str, ...] = () if parent is None else (name, *parent.ancestry)
         """Names of the user and its ancestors, the user first; empty for the root."""
+        self.above: tuple[tuple[Pool[str], str], ...] = (
+            () if parent is None else ((self.siblings, name), *parent.above)
+        )
+        """The pools in which the user and its ancestors compete, each with the name of the member,
+        the user first; empty for the root. The parent's pool must exist before the user."""
 
     def fork(self, parent: "User[Client] | None") -> "User[Client]":
         """Return a copy below another parent, without sub-users. It shares all other state."""
@@ -155,18 +161,15 @@ class User(Generic[Client]):
         assert self.parent.sub_pool is not None
         return self.parent.sub_pool
 
-    def memberships(self) -> "Iterator[tuple[Pool[str], str]]":
-        """Iterate over the pools in which allocations of the user's own clients count.
+    def memberships(self) -> tuple[tuple[Pool[str], str], ...]:
+        """Return the pools in which allocations of the user's own clients count.
 
         Each item has a pool, and the name under which the allocations count in this pool: the
         virtual leaf's, the user's, or an ancestor's.
         """
-        if self.sub_pool is not None:
-            yield self.sub_pool, self.leaf
-        user: User[Client] = self
-        while user.parent is not None:
-            yield user.siblings, user.name
-            user = user.parent
+        if self.sub_pool is None:
+            return self.above
+        return ((self.sub_pool, self.leaf), *self.above)
 
     @property
     def wants(self) -> bool:
