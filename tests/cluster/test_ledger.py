@@ -7,6 +7,7 @@ from unittest import mock
 
 import pytest
 
+from allocator.cluster.frameworks.framework import Client
 from allocator.cluster.offers import offer_filters
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
@@ -307,6 +308,17 @@ def test_a_left_role_is_forgotten_once_nothing_is_allocated_in_it() -> None:
     master.tick(6.0)
     master.tick(6.0)
     assert set(master.engine.users()) == {"a"}
+
+
+def test_a_known_client_is_found_as_the_same_object_at_each_call() -> None:
+    master = MasterSide()
+    master.add_framework("f1", "a")
+    clients = master.engine._cluster.ledger.clients
+    [known] = clients
+    assert clients.find("a", "f1") is known
+    assert clients.find("b", "f1") == Client("b", "f1")
+    assert clients.find("a", "f2") == Client("a", "f2")
+    assert list(clients) == [known]
 
 
 def test_ports_of_a_forgotten_client_become_available_again() -> None:

@@ -54,8 +54,8 @@ def recover(cluster: Cluster, call: contract.RecoverResources) -> Cooperative[Ca
     role, resources = yield from parser.allocated_in_steps(call.resources[:])
     declined, was_used = call.HasField("filters"), call.is_allocated
     refusal, flaw = parse_filter_duration(call.filters) if declined else (None, None)
-    framework, agent_id = call.framework_id, call.agent_id
-    client = Client(role, framework)
+    client, agent_id = cluster.ledger.clients.find(role, call.framework_id), call.agent_id
+    framework = client.framework
     agent_before = cluster.ledger.agents.get(agent_id)
     if agent_before is not None and agent_before.total.roles_of_sums:
         resources = yield from _in_sums(agent_before, role, resources)
