@@ -89,6 +89,17 @@ def test_bags_add_and_subtract_like_their_units() -> None:
         assert (a == b) == (counted(a) == counted(b)), seed
 
 
+def test_a_part_is_taken_out_of_a_bag_only_if_the_bag_contains_all_of_it() -> None:
+    for seed in SEEDS:
+        lot = random.Random(seed)
+        a, b = drawn(lot), drawn(lot)
+        for bag, part in ((a, b), (a + b, b), (a + b, a), (a, a), (a, NOTHING)):
+            remaining = bag.without(part)
+            assert (remaining is not None) == (part in bag), seed
+            if remaining is not None:
+                assert [*remaining.items()] == [*(bag - part).items()], seed
+
+
 @pytest.mark.parametrize("many", [0, 16])
 def test_a_changed_bag_has_the_parts_of_a_new_bag_with_its_entries(many: int) -> None:
     """A bag with many kinds takes unchanged parts over from the bag before the change."""

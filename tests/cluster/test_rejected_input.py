@@ -8,6 +8,7 @@ from allocator.cluster.calls import PREPARE
 from allocator.cluster.input.errors import InvalidEvent
 from allocator.cluster.input.limits import Limits
 from allocator.cluster.input.quarantine import Quarantine, ValidationError
+from allocator.cluster.resources import parse_allocated
 from allocator.cluster.state import Cluster
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
@@ -71,6 +72,14 @@ def test_an_unusable_resource_stays_reported_until_any_call_has_usable_resources
     assert "(limits.resource)" in kept.flaw.words
     master.send(OF_A_FRAMEWORK[good]([]))
     assert not list(master.engine.rejected_inputs())
+
+
+def test_a_resource_that_was_parsed_under_other_limits_is_still_rejected() -> None:
+    parse_allocated([*resources("cpus:1", "a"), beyond("a")])
+    master = small()
+    master.send(OF_A_FRAMEWORK["recover"]([beyond("a")]))
+    [kept] = master.engine.rejected_inputs()
+    assert "(limits.resource)" in kept.flaw.words
 
 
 def test_the_size_limit_applies_to_each_resource_not_to_their_sum() -> None:

@@ -400,15 +400,16 @@ class Ledger:
         """
         role, framework = client
         allocated = agent.held(framework, role)
-        complete = resources in allocated
-        if not complete or resources.has_shared:
+        remaining = allocated.without(resources)
+        if remaining is None or resources.has_shared:
             self._set_held(agent, framework, role, allocated - resources)
-            return NOTHING if complete else resources - allocated
+            return NOTHING if remaining is not None else resources - allocated
         available = agent.available_after_release(resources)
-        self._record_allocation(agent, client, allocated, allocated - resources)
+        self._record_allocation(agent, client, allocated, remaining)
         # A client that held no scalar quantities, in a role that it has left, was forgotten.
-        if framework in self.frameworks and (resources.scalars or client in self.clients):
-            self.clients.release(client, resources.scalars)
+        released = resources.scalars
+        if framework in self.frameworks and (released or client in self.clients):
+            self.clients.release(client, released)
             self._forget_if_unused(client)
         if available is not None:
             agent.set_available(available)

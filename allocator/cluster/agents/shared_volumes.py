@@ -8,7 +8,7 @@ semantics, §2.3, `sorter/drf`).
 
 import heapq
 from collections.abc import Collection, Iterable, Iterator
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from allocator.cluster.frameworks.framework import Client
 from allocator.cluster.resources import Kind, Resources
@@ -20,7 +20,7 @@ Volume: TypeAlias = tuple[str, Kind]
 _Mask: TypeAlias = int
 """A set of an agent's shared volumes: an integer with one bit for each volume."""
 
-_NOTHING = Quantities()
+_NOTHING: Final = Quantities()
 
 
 class SharedVolumes:

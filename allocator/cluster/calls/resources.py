@@ -50,8 +50,11 @@ def recover(cluster: Cluster, call: contract.RecoverResources) -> Cooperative[Ca
     If the call has a filter, an offer filter is added for the client. Reading the resources takes
     cooperative steps.
     """
-    parser = ResourceParser(cluster.limits)
-    role, resources = yield from parser.allocated_in_steps(call.resources[:])
+    parser, messages = ResourceParser(cluster.limits), call.resources[:]
+    parsed = parser.known(messages)  # without a generator
+    if parsed is None:
+        parsed = yield from parser.allocated_in_steps(messages)
+    role, resources = parsed
     declined, was_used = call.HasField("filters"), call.is_allocated
     refusal, flaw = parse_filter_duration(call.filters) if declined else (None, None)
     client, agent_id = cluster.ledger.clients.find(role, call.framework_id), call.agent_id

@@ -12,6 +12,7 @@ from allocator.cluster.resources import (
     Resources,
     decoded,
     entries,
+    known_allocated,
     parse_allocated_in_steps,
     parse_total,
     parse_used,
@@ -64,6 +65,11 @@ class ResourceParser:
             InvalidResource: The resources are allocated to several roles.
         """
         return run_to_completion(self.allocated_in_steps(messages))
+
+    def known(self, messages: Sequence[bytes]) -> tuple[str, Resources] | None:
+        """Return the result of `allocated` if the resources are short, and were parsed before."""
+        known = known_allocated(tuple(messages))
+        return known if known is not None and len(b"".join(messages)) <= SMALL else None
 
     def allocated_in_steps(self, messages: Sequence[bytes]) -> Cooperative[tuple[str, Resources]]:
         """Generator form of `allocated`, because a call may have thousands of resources."""

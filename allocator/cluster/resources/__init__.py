@@ -11,6 +11,7 @@ The rules are in docs/explanation/mesos-semantics.md (§2), after
 from allocator.cluster.resources.bag import (
     NOTHING,
     Resources,
+    known_allocated,
     parse_allocated,
     parse_allocated_in_steps,
     parse_total,
@@ -35,6 +36,7 @@ __all__ = [
     "Resources",
     "decoded",
     "entries",
+    "known_allocated",
     "merge_reservations",
     "parse_allocated",
     "parse_allocated_in_steps",

@@ -1,7 +1,7 @@
 """Bags of resources: maps from resource kinds to amounts, with the arithmetic of Mesos."""
 
 from collections.abc import Callable, ItemsView, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple, cast
+from typing import Final, NamedTuple, cast
 
 from typing_extensions import override
 
@@ -20,7 +20,7 @@ from allocator.cluster.resources.lazily import lazily
 from allocator.cooperative import Cooperative, run_to_completion
 from allocator.fairness.quantities import Quantities
 
-_BAGS: "Cache[tuple[bytes, ...], tuple[str, Resources]]" = Cache(2**26)
+_BAGS: "Final[Cache[tuple[bytes, ...], tuple[str, Resources]]]" = Cache(2**26)
 _TOTALS: "Cache[tuple[bytes, ...], Resources]" = Cache(2**24)
 
 
@@ -107,6 +107,25 @@ class Resources(Mapping[Kind, Amount]):
                 if present is not amount and (present is None or not covers(present, amount)):
                     return False
         return True
+
+    def without(self, part: "Resources") -> "Resources | None":
+        """Return the difference, as `-` does, if the bag contains all of `part`; else None."""
+        entries = part._amounts  # noqa: SLF001 - another bag
+        if self._amounts == entries:
+            return NOTHING
+        if not entries:
+            return self
+        amounts = dict(self._amounts)
+        for kind, amount in entries.items():
+            present = amounts.get(kind)
+            if present is not amount and (present is None or not covers(present, amount)):
+                return None
+            rest = minus(present, amount)
+            if rest:
+                amounts[kind] = rest
+            else:
+                del amounts[kind]
+        return self._changed(part, amounts) if len(amounts) > _MANY else Resources(amounts)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Resources) and self._amounts == other._amounts
@@ -462,12 +481,12 @@ class Resources(Mapping[Kind, Amount]):
         return {}
 
 
-NOTHING = Resources()
+NOTHING: Final = Resources()
 
 
 def add(amounts: dict[Kind, Amount], addend: Resources) -> None:
     """Add resources to amounts by kind; O(kinds of the addend)."""
-    for kind, amount in addend.items():
+    for kind, amount in addend._amounts.items():  # noqa: SLF001 - of this module
         present = amounts.get(kind)
         amounts[kind] = amount if present is None else plus(present, amount)
 
@@ -477,7 +496,7 @@ def subtract(amounts: dict[Kind, Amount], subtrahend: Resources) -> None:
 
     Kinds without an amount are ignored.
     """
-    for kind, amount in subtrahend.items():
+    for kind, amount in subtrahend._amounts.items():  # noqa: SLF001 - of this module
         present = amounts.get(kind)
         if present is None:
             continue
@@ -515,10 +534,15 @@ def parse_allocated(messages: Iterable[bytes]) -> tuple[str, Resources]:
     return run_to_completion(parse_allocated_in_steps(messages))
 
 
+def known_allocated(messages: tuple[bytes, ...]) -> tuple[str, Resources] | None:
+    """Return the result of `parse_allocated` for messages that were parsed before, if cached."""
+    return _BAGS.get(messages)
+
+
 def parse_allocated_in_steps(messages: Iterable[bytes]) -> Cooperative[tuple[str, Resources]]:
     """Generator form of `parse_allocated`."""
     key = tuple(messages)
-    known = _BAGS.get(key)
+    known = known_allocated(key)
     if known is not None:
         return known
     if not key:

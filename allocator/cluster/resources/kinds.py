@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from itertools import chain
-from typing import Literal, cast
+from typing import Final, Literal, cast
 
 from google.protobuf.message import DecodeError
 
@@ -34,7 +34,7 @@ _VALUES: dict[int, Literal["scalar", "ranges", "set"]] = {
 """Type of a resource → the field with its amount."""
 _ABSURD = 1e15
 """No cluster has so much of a resource."""
-SMALL = 256
+SMALL: Final = 256
 """Length of a resource in bytes that exceeds no limit. The settings allow no smaller
 `limits.resource` or `limits.resource_kind`, and no fewer `limits.entries` than 500, which take two
 bytes each."""
