@@ -9,7 +9,7 @@ record allocations in an `OfferBuilder`, which makes the offers. Clients are vis
 """
 
 from collections.abc import Iterable, Sequence
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from allocator.cluster.agents.agent import Agent
 from allocator.cluster.allocation.answer import Answer
@@ -35,10 +35,10 @@ from allocator.compilation import mypyc_attr
 from allocator.contract import allocator_pb2 as contract
 from allocator.cooperative import Cooperative, InParts
 
-_AGENTS_A_STEP = 50
+_AGENTS_A_STEP: Final = 50
 """Agents examined in one step. After a snapshot, the cycle must sum up each agent's free
 resources."""
-_SLICES = 8
+_SLICES: Final = 8
 """Approximate maximum number of slices of an answer. Each slice costs the master a message to each
 framework that has offers in the slice."""
 

@@ -531,7 +531,11 @@ def minimum_offer(framework: Framework, role: str, rules: OfferRules) -> Alterna
 
 def reaches(share: Resources, minimum: Alternatives) -> bool:
     """Return whether a share reaches at least one alternative; true without alternatives."""
-    return not minimum or any(map(share.quantities.contains, minimum))
+    quantities = share.quantities
+    for alternative in minimum:  # any() is slow, and each offer needs this check
+        if quantities.contains(alternative):
+            return True
+    return not minimum
 
 
 def _largest_offers(

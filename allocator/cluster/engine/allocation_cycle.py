@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from random import Random
 from typing import ClassVar
 
+from allocator.cluster.agents.agent import Agent
 from allocator.cluster.allocation import Allocator
 from allocator.cluster.allocation.answer import Answer
 from allocator.cluster.input.quarantine import describe_error
@@ -86,7 +87,7 @@ class AllocationCycle:
         considers = cluster.candidates.clients and due is None
         affected = (yield from self._consider(examined)) if considers else ()
         agents = [cluster.ledger.agents[name] for name in (*examined, *affected)]
-        self._random.shuffle(agents)  # so that no agent is always used first
+        self._shuffle(agents)
         open_agents = (yield from self._allocator.open_agents(agents)) if agents else []
         if open_agents:
             clock = cluster.ledger.clients.users.clock
@@ -104,6 +105,11 @@ class AllocationCycle:
         cluster.statistics.candidates += len(agents)
         for after in self._after if open_agents else ():
             after(answer.parts)
+
+    def _shuffle(self, agents: list[Agent]) -> None:
+        """Put agents into random order, so that no agent is always used first."""
+        if len(agents) > 1:  # the library takes many steps even for a single agent
+            self._random.shuffle(agents)
 
     def _consider(self, examined: list[str]) -> Cooperative[Iterable[str]]:
         """Return other agents, by ID, that the cycle examines for some clients only.

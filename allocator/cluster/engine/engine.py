@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Protocol
+from typing import Final, Protocol
 
 from typing_extensions import override
 
@@ -43,7 +43,7 @@ from allocator.users.memory import Memory, MemoryChanges
 from allocator.users.metering import write_checkpoints
 from allocator.users.orders import carry_out
 
-LONGEST_LEAP_NS = 7200 * 1_000_000_000
+LONGEST_LEAP_NS: Final = 7200 * 1_000_000_000
 """Maximum difference between the timestamps of two events, in nanoseconds.
 
 The engine rejects an event with a later timestamp; a snapshot may be later. Commitments decay with
@@ -69,7 +69,7 @@ _GATHERED = frozenset(
     }
 )
 """Calls before which clients of frameworks in `Cluster.pending` need not be up to date."""
-_NANOSECONDS = 1_000_000_000
+_NANOSECONDS: Final = 1_000_000_000
 _MAX_MEMORY_TIME_S = 2**62 / _NANOSECONDS
 """Latest time that is accepted for a memory: seconds since the Unix epoch, about a century from
 now."""
