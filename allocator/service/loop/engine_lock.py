@@ -28,6 +28,8 @@ class Run(Generic[Part, T]):
 
     ended = 0.0
     """Time of the end of the work, by `time.perf_counter`; 0 before the end."""
+    in_parts = False
+    """Whether the work has had a part."""
     _parts: deque[Part] | None = None
     """Parts that have not been read; None before the first part."""
     _results: Sequence[T] = ()
@@ -75,7 +77,7 @@ class Run(Generic[Part, T]):
                 return True
             if part is not None:
                 if self._parts is None:
-                    self._parts = deque()
+                    self._parts, self.in_parts = deque(), True
                 self._parts.append(part)
                 if self._changed is not None:
                     self._changed.set()

@@ -22,7 +22,11 @@ from allocator.cooperative import Cooperative, InParts
 from allocator.service.loop import gc_tuning
 from allocator.service.loop.cooperative import run_in_slices
 from allocator.service.loop.engine_lock import EngineLock, Run
-from allocator.service.masters.message_splitting import split_answer, split_message
+from allocator.service.masters.message_splitting import (
+    MAX_EVENTS_PER_PART,
+    split_answer,
+    split_message,
+)
 from allocator.service.masters.timestamp_guard import TimestampGuard
 from allocator.service.masters.wire import HeavyEventsError, WireError
 from allocator.users.memory import Memory
@@ -238,8 +242,8 @@ class Session:
         """True while a requested snapshot has not arrived."""
         self._unread: str | None = None
         """Why the present events were not read; None if they were."""
-        self._reader: asyncio.Task[object] | None = None
-        """Task that waits for the next message; None if no task waits."""
+        self._reading = False
+        """True while the stream's task waits for the next message."""
         self._before_engine = True
         """True until the first part of the present message reaches the engine."""
         self._run: Run[contract.Decisions, contract.Decisions] | None = None
@@ -247,6 +251,10 @@ class Session:
         self._end_reason: str | None = None
         """Why the service ends the stream; None while the stream is open."""
         self._task = asyncio.current_task()
+        """The stream's task, which reads all messages."""
+        self._in_slices = self._always_measures = False
+        """Whether the master knows `Decisions.more`, and whether it wants statistics with each
+        answer. A field of a message takes longer to read."""
 
     def end(self, reason: str) -> None:
         """End the stream, so that `serve` raises Ended and no further message reaches the engine.
@@ -255,11 +263,12 @@ class Session:
             reason: Text that the master's side receives.
         """
         self._end_reason = reason
-        if self._reader is not None:
-            self._reader.cancel()
-            self._reader = None
-        if self._task is not None:  # a task that waits for an unresponsive peer is not in a read
+        if self._task is not None:
+            if self._reading:
+                self._task.cancel()
+            # A task that waits for an unresponsive peer is not in a read.
             asyncio.get_running_loop().call_later(_CLOSE_TIMEOUT_S, self._task.cancel)
+        self._reading = False
 
     async def greet(self, requests: Requests) -> None:
         """Read the first message, which must be Hello, and check it.
@@ -293,6 +302,8 @@ class Session:
                 f"a name in Hello is longer than {MAX_NAME_LENGTH} characters",
             )
         self.hello = first.hello
+        self._in_slices = self.hello.contract_version >= _VERSION_OF_SLICES
+        self._always_measures = self.hello.options.always_measure
         self._timestamp_guard = self._masters.timestamp_guard(self)
 
     async def serve(self, requests: Requests) -> AsyncIterator[Reply]:  # noqa: C901, PLR0912 - one protocol
@@ -314,28 +325,41 @@ class Session:
             if self._timestamp_guard is not None:
                 self._bound_timestamps(message, self._timestamp_guard)
             memory: Memory | None = None
-            if message.HasField("snapshot"):
+            kind, events = message.WhichOneof("message"), message.events
+            if kind == "snapshot":
                 self.elected_ns = max(message.snapshot.leading_since_ns, 0)
                 self._masters.admit(self)
                 if self._can_take_over():
                     memory = await self._masters.load_stored_memory()
             self._before_engine = True
-            for part in split_message(message):
+            is_short = len(events.events) <= MAX_EVENTS_PER_PART
+            for part in (message,) if is_short else split_message(message):
                 started = time.perf_counter()
                 if not self._before_engine:
                     await asyncio.sleep(0)  # let other users of the engine proceed
-                answer = await self._answer(part, memory)
+                if kind == "events":
+                    answer = await self._apply(events if is_short else part.events)
+                else:
+                    answer = await self._answer(part, memory)
+                run = self._run
                 while (
-                    self._run is not None and isinstance(answer, contract.Decisions) and answer.more
+                    run is not None
+                    and run.in_parts
+                    and isinstance(answer, contract.Decisions)
+                    and answer.more
                 ):
                     for piece in self._pieces(answer):
                         yield piece
-                    answer = await self._proceed(self._run)
-                decided = time.perf_counter() if self._run is None else self._run.ended
+                    answer = await self._proceed(run)
+                decided = time.perf_counter() if run is None else run.ended
                 if answer is None:
                     self._statistics.observe("decide", decided - started)
                     continue
-                if isinstance(answer, contract.Decisions) and self._leads:
+                if (
+                    self._leads
+                    and (self._engine.ticked or self._always_measures)
+                    and isinstance(answer, contract.Decisions)
+                ):
                     self._add_details(answer, decided - started)
                 if self._engine.answer_size <= SLICE_BYTES:
                     yield answer
@@ -345,22 +369,22 @@ class Session:
                 self._statistics.observe("write", time.perf_counter() - decided)
                 self._statistics.observe("decide", decided - started)
                 if self._leads:
-                    self._complete(part)
+                    self._complete(kind)
             self._statistics.lag = time.perf_counter() - received
-            self._run = None
-            del message, part  # now, so that the next message does not wait for it
+            self._run = run = None
+            del message, events, part  # now, so that the next message does not wait for it
 
     def _pieces(self, answer: Reply) -> Iterable[Reply]:
         """Return messages for an answer: itself, or several if its offers are too long for one."""
         if self._engine.answer_size <= SLICE_BYTES or isinstance(answer, contract.ToMaster):
             return (answer,)
-        if self.hello.contract_version < _VERSION_OF_SLICES:
+        if not self._in_slices:
             return (answer,)
         return split_answer(answer, SLICE_BYTES, MAX_OFFER_BYTES)
 
-    def _complete(self, message: contract.FromMaster) -> None:
-        """Do work that the answer to a message did not have to wait for."""
-        if message.HasField("snapshot"):
+    def _complete(self, kind: str | None) -> None:
+        """Do work that the answer to a message of a kind did not have to wait for."""
+        if kind == "snapshot":
             gc_tuning.collect_after_snapshot()
         else:
             self._masters.engine_lock.run_if_free(self._engine.rank_ahead)
@@ -371,15 +395,13 @@ class Session:
         guard.bound(message)
         self._statistics.bounded_stamps += guard.corrected - before
 
-    def _answer(
-        self, message: contract.FromMaster, memory: Memory | None
-    ) -> Awaitable[Reply | None]:
-        """Return the answer to a message or to a part of one; None if no answer is needed.
+    def _answer(self, message: contract.FromMaster, memory: Memory | None) -> Awaitable[Reply]:
+        """Return the answer to a message without events.
 
         The caller must await the answer at once.
 
         Args:
-            message: The message or part.
+            message: The message.
             memory: Commitments and operator settings that another service has stored, for a master
                 that takes over; None if there are none.
 
@@ -389,8 +411,6 @@ class Session:
         """
         self._run = None
         match message.WhichOneof("message"):
-            case "events":
-                return self._apply(message.events)
             case "snapshot":
                 snapshot = message.snapshot
                 return self._masters.engine_lock.run(lambda: self._restoring(snapshot, memory))
@@ -474,6 +494,7 @@ class Session:
             ProtocolError: no snapshot has arrived before the events.
             Ended: the service has ended the stream.
         """
+        self._run = None
         if self._snapshot_requested:
             if self._leads:
                 self._engine.note_skipped_events(events.events)
@@ -495,7 +516,8 @@ class Session:
         except InvalidEvent as error:
             return self._request_snapshot(str(error))
         self._run = run
-        return self._checked(run.results[0]) if run.results else await self._proceed(run)
+        results = run.results
+        return self._checked(results[0]) if results else await self._proceed(run)
 
     async def _proceed(self, run: Run[contract.Decisions, contract.Decisions]) -> Reply:
         """Wait for the next slice of the engine's answer, or for the last decisions; return them.
@@ -546,8 +568,7 @@ class Session:
         self._notify_engine_access()
         if self._timestamp_guard is not None:
             self._timestamp_guard.record(max(map(_event_time, events.events[:]), default=0))
-        in_slices = self.hello.contract_version >= _VERSION_OF_SLICES
-        return self._engine.apply_in_steps(events, SLICE_OFFERS if in_slices else 0)
+        return self._engine.apply_in_steps(events, SLICE_OFFERS if self._in_slices else 0)
 
     def _notify_engine_access(self) -> None:
         """Call `before_message`, unless an earlier part of the message has already caused it."""
@@ -731,19 +752,20 @@ class Session:
         if self._end_reason is not None:
             raise Ended(self._end_reason)
         # The read runs in the stream's own task: another would cost two iterations of the loop.
-        self._reader = reader = asyncio.current_task()
+        self._reading = True
         message: contract.FromMaster | PendingMessage | None = None
         try:
             message = await anext(requests)
         except StopAsyncIteration:
             pass
         except asyncio.CancelledError:
-            if self._reader is not None or reader is None:  # `end` did not cause it
+            if self._reading or self._task is None:  # `end` did not cause it
                 raise
-            reader.uncancel()
+            self._task.uncancel()
         finally:
-            self._reader = None
-        self._check_not_ended()
+            self._reading = False
+        if self._end_reason is not None:
+            raise Ended(self._end_reason)
         self._masters.touch(self)
         self._unread = None
         if message is None or isinstance(message, contract.FromMaster):

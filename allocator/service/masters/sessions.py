@@ -1,7 +1,6 @@
 """The gRPC service for Mesos masters: all connected masters, of which only the leader is served."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import suppress
 
 import grpc
 import structlog
@@ -312,8 +311,10 @@ def _parser(
     def parse(data: bytes) -> contract.FromMaster | PendingMessage:
         if len(data) > wire.MAX_STEP_BYTES:
             return wire.parse_in_steps(data, most_parts, limits)
-        with suppress(DecodeError):  # perhaps because of text that is not UTF-8
+        try:
             return contract.FromMaster.FromString(data)
+        except DecodeError:  # perhaps because of text that is not UTF-8
+            pass
         try:
             return wire.parse(data, most_parts, limits)
         except wire.WireError:  # the session parses again, and reports it

@@ -1217,6 +1217,10 @@ def _read_varint(data: bytes, at: int, end: int) -> tuple[int, int]:
 
 def varint(number: int) -> bytes:
     """Encode a number as protobuf's variable-length integer."""
+    if number <= 0x7F:
+        return bytes((number,))
+    if number <= 0x3FFF:  # the length of most messages
+        return bytes((number & 0x7F | 0x80, number >> 7))
     out = bytearray()
     while number > 0x7F:
         out.append(number & 0x7F | 0x80)
