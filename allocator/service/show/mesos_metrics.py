@@ -1,7 +1,7 @@
 """Metrics of a Mesos engine and its masters' sessions, read at each scrape."""
 
-from bisect import bisect_left
-from collections import Counter
+from bisect import bisect_right
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from itertools import accumulate, product
 from typing import Any, get_args
@@ -23,6 +23,9 @@ from allocator.service.show.metric_definitions import (
     Sample,
     register,
 )
+
+_MOST_WAITING = 256
+"""Durations of a processing step that wait to be counted, at most."""
 
 
 def _rejected_inputs(engine: Engine) -> Iterator[Sample]:
@@ -231,10 +234,13 @@ EVENT_LOG: MetricGroup[EventLog] = MetricGroup(
 class MessageDurations(Collector):
     """Histogram of the durations of each processing step of messages.
 
-    The library's histogram makes six calls for each value, and takes two locks.
+    The library's histogram makes six calls for each value, and takes two locks. This one counts
+    durations together, once `_MOST_WAITING` wait or the metrics are read.
     """
 
     def __init__(self) -> None:
+        self._waiting: defaultdict[str, list[float]] = defaultdict(list)
+        """Processing step → durations that have not been counted, in seconds."""
         self._counts: dict[str, list[int]] = {}
         """Processing step → number of durations in each bucket; the last bucket has no bound."""
         self._sums: dict[str, float] = {}
@@ -242,18 +248,31 @@ class MessageDurations(Collector):
 
     def observe(self, phase: str, seconds: float) -> None:
         """Count the duration of a processing step, "decide" or "write"."""
-        counts = self._counts.get(phase)
-        if counts is None:
-            counts = self._counts[phase] = [0] * (len(MESSAGE_DURATION.buckets) + 1)
-            self._sums[phase] = 0.0
-        counts[bisect_left(MESSAGE_DURATION.buckets, seconds)] += 1
-        self._sums[phase] += seconds
+        waiting = self._waiting[phase]
+        waiting.append(seconds)
+        if len(waiting) >= _MOST_WAITING:
+            self._count(phase, waiting)
+
+    def _count(self, phase: str, waiting: list[float]) -> None:
+        """Count durations of a processing step, and remove them from the list."""
+        counts = self._counts.setdefault(phase, [0] * (len(MESSAGE_DURATION.buckets) + 1))
+        self._sums[phase] = sum(waiting, self._sums.get(phase, 0.0))
+        waiting.sort()
+        below = 0
+        for bucket, bound in enumerate(MESSAGE_DURATION.buckets):
+            until = bisect_right(waiting, bound)
+            counts[bucket] += until - below
+            below = until
+        counts[-1] += len(waiting) - below
+        waiting.clear()
 
     @override
     def collect(self) -> Iterator[Metric]:
         name, text = MESSAGE_DURATION.name, MESSAGE_DURATION.text
         family = HistogramMetricFamily(name, text, labels=MESSAGE_DURATION.labels)
         bounds = [*map(floatToGoString, MESSAGE_DURATION.buckets), "+Inf"]
+        for phase, waiting in list(self._waiting.items()):
+            self._count(phase, waiting)
         for phase, counts in list(self._counts.items()):
             buckets = list(zip(bounds, accumulate(counts), strict=True))
             family.add_metric((phase,), buckets, self._sums[phase])

@@ -192,6 +192,24 @@ def test_durations_of_messages_are_exported_as_the_library_exports_a_histogram()
     assert generate_latest(ours).decode().splitlines() == expected
 
 
+def test_many_durations_are_counted_as_the_library_counts_each() -> None:
+    buckets = mesos_metrics.MESSAGE_DURATION.buckets
+    durations, registry = mesos_metrics.MessageDurations(), CollectorRegistry()
+    registry.register(durations)
+    reference = Histogram("reference", "text", buckets=buckets, registry=None)
+    for number in range(1000):
+        seconds = (*buckets, 0.0, 0.002, 20.0)[number * 7 % (len(buckets) + 3)]
+        durations.observe("decide", seconds)
+        reference.observe(seconds)
+    (family,), (expected,) = registry.collect(), reference.collect()
+    counted_values = {
+        sample.labels["le"]: sample.value for sample in family.samples if "le" in sample.labels
+    }
+    assert counted_values == {
+        sample.labels["le"]: sample.value for sample in expected.samples if "le" in sample.labels
+    }
+
+
 def test_counting_the_duration_of_a_message_takes_few_calls() -> None:
     durations = mesos_metrics.MessageDurations()
     durations.observe("decide", 0.001)
