@@ -18,6 +18,11 @@ _WINDOW = 60.0
 _SWITCH = 0.0005
 """Python's thread switch interval in seconds. After this time, a computing thread yields to the
 event loop's thread."""
+_FRESH = 0.0001
+"""Seconds after a wait within which the event loop does not look for new events, if work is ready.
+
+A message causes two such looks, each soon after the event that made the work ready.
+"""
 
 
 class LoopLatency:
@@ -80,8 +85,11 @@ class _MeasuringSelector(selectors.DefaultSelector):
     @override
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         now, latency = time.perf_counter(), self._latency
-        if now - self._since > latency.unremarkable or now >= latency.window_end:
-            latency.note(now - self._since)  # a call for each of four waits a message is costly
+        worked = now - self._since
+        if timeout == 0 and worked < _FRESH:
+            return []
+        if worked > latency.unremarkable or now >= latency.window_end:
+            latency.note(worked)  # a call for each wait of a message is costly
         ready = self._wait(timeout)
         self._since = time.perf_counter()
         return ready

@@ -2,8 +2,13 @@
 
 import asyncio
 import gc
+import socket
 import sys
 import time
+from selectors import EVENT_READ
+from types import SimpleNamespace
+
+import pytest
 
 from allocator.service.loop import loop_latency
 from allocator.service.loop.loop_latency import BUDGET, LoopLatency
@@ -62,3 +67,33 @@ def test_only_latencies_above_the_budget_are_counted() -> None:
     for seconds in (BUDGET / 2, BUDGET, 2 * BUDGET):
         measured.note(seconds)
     assert measured.long == 1
+
+
+def test_the_loop_with_ready_work_looks_for_events_at_most_once_in_100_microseconds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = Clock()
+    monkeypatch.setattr(loop_latency, "time", SimpleNamespace(perf_counter=clock))
+    sender, receiver = socket.socketpair()
+    with sender, receiver, loop_latency._MeasuringSelector(LoopLatency(clock)) as selector:
+        selector.register(receiver, EVENT_READ)
+        sender.send(b"x")
+        clock.now = 0.00005
+        assert not selector.select(0)
+        assert selector.select(None), "without ready work, the loop looks"
+        clock.now = 0.0001
+        assert not selector.select(0)
+        clock.now = 0.00016
+        assert selector.select(0)
+
+
+def test_work_is_measured_from_the_last_look_for_events(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    monkeypatch.setattr(loop_latency, "time", SimpleNamespace(perf_counter=clock))
+    measured = LoopLatency(clock)
+    with loop_latency._MeasuringSelector(measured) as selector:
+        clock.now = 0.00009
+        selector.select(0)
+        clock.now = 0.00018
+        selector.select(0)
+    assert measured.longest == 0.00018
