@@ -204,7 +204,7 @@ class UsageAccumulator:
             self.next._integrate(span)  # noqa: SLF001 - its own kind
             return
         self.until = max(self.until, end)
-        moves = any(commitments.values()) or any(overuse.values())
+        moves = _any_nonzero(commitments) or _any_nonzero(overuse)
         while begin < end:
             hour = math.floor(begin / HOUR)
             until = min((hour + 1.0) * HOUR, end)
@@ -435,6 +435,14 @@ def _advanced(
         name: decayed(commitment, overuse.get(name, 0.0), elapsed, tau)
         for name, commitment in commitments.items()
     }
+
+
+def _any_nonzero(amounts: dict[str, float]) -> bool:
+    """Return whether an amount is not zero. mypyc compiles the loop; `any` would be a call."""
+    for amount in amounts.values():  # noqa: SIM110 - see above
+        if amount:
+            return True
+    return False
 
 
 def _add_integrals(usage: HourlyUsage, elapsed: float, span: Span) -> None:
