@@ -6,14 +6,14 @@ here. `sortedcontainers` does not fit: a SortedList compares elements by a fixed
 here changes with time.
 """
 
-import heapq
 from abc import ABC, abstractmethod
 from bisect import bisect_left
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from functools import cmp_to_key, partial
+from heapq import heapify, heappop, heappush
 from itertools import chain, pairwise
 from operator import attrgetter
-from typing import Generic, NamedTuple, TypeAlias, TypeVar
+from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from allocator.cooperative import Cooperative, run_to_completion
 
@@ -65,7 +65,7 @@ class Priorities(ABC, Generic[K]):
         """
         raise NotImplementedError
 
-    def position(self, nodes: "Sequence[Node[Id, K]]", node: "Node[Id, K]", now: float) -> int:
+    def position(self, nodes: "list[Node[Id, K]]", node: "Node[Id, K]", now: float) -> int:
         """Return the index at which to insert a node into sorted nodes. O(log n) comparisons.
 
         Subclasses whose priorities are numbers can override this method, to compute the priority of
@@ -104,8 +104,8 @@ class Node(Generic[Id, K]):
 
 _Pair: TypeAlias = tuple[Node[Id, K], Node[Id, K], Node[Id, K], Node[Id, K]]
 """The node before two neighbours that may swap, the two neighbours, and the node after them."""
-_id = attrgetter("id")
-_NEAR = 3
+_id: Final = attrgetter("id")
+_NEAR: Final = 3
 """Positions after a guess that are tried before a binary search."""
 _SORTED_A_STEP = 256
 """Nodes in a cooperative step."""
@@ -304,9 +304,10 @@ class LiveTree(Generic[Id, K]):
         before = self._take_out(node)
         node.attribute = attribute
         self._put(node)
-        if node.before is not before:
-            self._update_events(before)
-        self._update_events(node.before, node)
+        if node.before is before:
+            self._update_events(before, node)
+        else:
+            self._update_events(before, node.before, node)
 
     def update(self, now: float) -> None:
         """Move the tree to a later time (the paper's UPDATE). An earlier time has no effect.
@@ -400,7 +401,7 @@ class LiveTree(Generic[Id, K]):
         """
         events = self._events.copy()
         while events:
-            when, serial, left = heapq.heappop(events)
+            when, serial, left = heappop(events)
             if left.event == serial:
                 yield Crossing(when, left.id, left.after.id)
 
@@ -415,11 +416,11 @@ class LiveTree(Generic[Id, K]):
             in_order: Sorts elements with nearly equal priorities. The argument is a list of groups.
                 The elements of a group have the same priority function and are already in order.
         """
-        near, now, ends = self._priorities.near, self._now, self._ends
+        priorities, now, ends = self._priorities, self._now, self._ends
         node = ends.after
         while node is not ends:
             after = node.after
-            if after is ends or not near(node.attribute, after.attribute, now):
+            if after is ends or not priorities.near(node.attribute, after.attribute, now):
                 yield node.id
                 node = after
             else:
@@ -436,11 +437,11 @@ class LiveTree(Generic[Id, K]):
             The elements in groups with the same priority function, and the node after the last
             group.
         """
-        near, parts, now = self._priorities.near, list[Iterable[Id]](), self._now
+        priorities, parts, now = self._priorities, list[Iterable[Id]](), self._now
         while True:
             part, after = self._part(node)
             parts.append(map(_id, part))
-            if after is self._ends or not near(node.attribute, after.attribute, now):
+            if after is self._ends or not priorities.near(node.attribute, after.attribute, now):
                 return parts, after
             node = after
 
@@ -530,13 +531,13 @@ class LiveTree(Generic[Id, K]):
         Returns:
             False if this would not give the present order. Then nothing changes.
         """
-        precedes, now, ends = self._priorities.precedes, self._now, self._ends
+        priorities, now, ends = self._priorities, self._now, self._ends
         if (
             before.after is not after  # one of the nodes around them was unlinked, too
             or after.before is not before
-            or not precedes(second, first, now)
-            or (before is not ends and not precedes(before, second, now))
-            or (after is not ends and not precedes(first, after, now))
+            or not priorities.precedes(second, first, now)
+            or (before is not ends and not priorities.precedes(before, second, now))
+            or (after is not ends and not priorities.precedes(first, after, now))
         ):
             return False
         first.id, second.id = second.id, first.id
@@ -556,10 +557,11 @@ class LiveTree(Generic[Id, K]):
         """
         before = None if guess is None else self._close_behind(guess, node)
         if before is None:
-            position, blocks, now = self._priorities.position, self._blocks, self._now
-            number = max(position(self._heads, node, now) - 1, 0) if len(blocks) > 1 else 0
+            priorities, blocks, now, number = self._priorities, self._blocks, self._now, 0
+            if len(blocks) > 1:
+                number = max(priorities.position(self._heads, node, now) - 1, 0)
             block = blocks[number]
-            place = position(block, node, now)
+            place = priorities.position(block, node, now)
             before = block[place - 1] if place else block[0].before if block else self._ends
         else:
             number, block = -1, before.block
@@ -614,9 +616,12 @@ class LiveTree(Generic[Id, K]):
         """
         number = self._heads.index(block[0])
         del block[0]
-        self._heads[number : number + 1] = block[:1]
-        if not block and len(self._blocks) > 1:
-            del self._blocks[number]
+        if block:
+            self._heads[number] = block[0]
+        else:
+            del self._heads[number]
+            if len(self._blocks) > 1:
+                del self._blocks[number]
 
     def _take_out(self, node: "Node[Id, K]") -> "Node[Id, K]":
         """Remove a node and its event from the order, and return the node's predecessor."""
@@ -648,18 +653,18 @@ class LiveTree(Generic[Id, K]):
 
     def _update_events(self, *nodes: "Node[Id, K]") -> None:
         """Recompute when each of these nodes and its successor may swap (UPDATEEVENT)."""
-        ends, crossing, now = self._ends, self._priorities.crossing, self._now
+        ends, priorities, now = self._ends, self._priorities, self._now
         for left in nodes:
             right, left.event = left.after, 0
             if left is not ends is not right:
-                when = crossing(left.attribute, right.attribute, now)
+                when = priorities.crossing(left.attribute, right.attribute, now)
                 if when is not None:
                     self._serial += 1
                     left.event = self._serial
-                    heapq.heappush(self._events, (when, self._serial, left))
+                    heappush(self._events, (when, self._serial, left))
         if len(self._events) > 2 * len(self._nodes) + 48:
             self._events = [event for event in self._events if event[2].event == event[1]]
-            heapq.heapify(self._events)
+            heapify(self._events)
 
     def _due(self, now: float) -> "Node[Id, K] | None":
         """Return the node with the earliest event, if this event is at or before `now`, else None.
@@ -673,7 +678,7 @@ class LiveTree(Generic[Id, K]):
                 return None
             if node.event == serial:
                 return node
-            heapq.heappop(events)
+            heappop(events)
         return None
 
     def _check(self) -> None:

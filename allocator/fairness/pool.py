@@ -1055,7 +1055,8 @@ class Pool(Generic[User]):
         if self._active > 1 or self._unranked:  # a single user is first with any allocation
             self._update_order()
             if self._has_levels:
-                iter(self._ranking)  # a watch counts calls of `__iter__`
+                if self._watch is not None:
+                    iter(self._ranking)  # the watch counts calls of `__iter__`
                 return self._ranking.by_level(self._in_order)
         return iter(self._ranking)
 

@@ -6,10 +6,9 @@ Live Tree and a plain scan give the same order to the last tie.
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from typing_extensions import override
 
@@ -17,11 +16,13 @@ from allocator.fairness import exact
 from allocator.fairness.account import Account
 from allocator.fairness.live_tree import Node, Priorities
 
-_ULP = 2.0**-53
-_DOUBT = 8 * _ULP
+_ULP: Final = 2.0**-53
+_DOUBT: Final = 8 * _ULP
 """Two priorities that differ by less than this number, times the operands, are compared exactly."""
-_EARLY, _LATE = 1.0 + 8 * _ULP, 1.0 - 8 * _ULP
-"""Bounds for the rounding error of a crossing: two rounded differences and a rounded quotient."""
+_EARLY: Final = 1.0 + 8 * _ULP
+_LATE: Final = 1.0 - 8 * _ULP
+"""`_EARLY` and `_LATE` bound the rounding error of a crossing: of two rounded differences and a
+rounded quotient."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +65,9 @@ Rank: TypeAlias = tuple[int, float, tuple[float | Fraction, ...], float]
 This key is not the rank of the glossary and of displays, which is a user's place, from 1, in the
 order of these keys."""
 
-_CONSTANT_BELOW = 2.0**-42
+_CONSTANT_BELOW: Final = 2.0**-42
 """A quarter of a step of `in_steps`. A priority that moves by at most this amount is constant."""
-_TOLERANCE = 2.0**-40
+_TOLERANCE: Final = 2.0**-40
 """Relative tolerance: far more than the rounding error of equal priorities, times the operands."""
 
 
@@ -88,9 +89,17 @@ class Envelope:
     held: float
     """Breaks ties before the count, if lines do not depend on the allocation: the smaller
     allocation first."""
+    level: float
+    """A of the first line. Compiled code reads such attributes faster than items of tuples."""
+    slope: float
+    """M of the first line."""
+    is_line: bool
+    """Whether the first line is the only one."""
 
     def __init__(self, lines: tuple[Segment, ...], count: int = 0, held: float = 0.0) -> None:
         self.lines, self.count, self.held = lines, count, held
+        self.level, self.slope = lines[0]
+        self.is_line = len(lines) == 1
 
     def constant_if_decayed(self, s: float) -> "Envelope":
         """Return this envelope, or a constant priority if commitments have almost decayed.
@@ -104,13 +113,12 @@ class Envelope:
         for _, slope in self.lines:
             if abs(slope * s) > _CONSTANT_BELOW:
                 return self
-        return Envelope(((self.lines[0][0], 0.0),), self.count, self.held)
+        return Envelope(((self.level, 0.0),), self.count, self.held)
 
     def at(self, s: float) -> float:
         """Return the priority when the decay factor e^(−t/τ) is `s`, rounded to a float."""
-        if len(self.lines) == 1:
-            ((a, m),) = self.lines
-            return a + m * s
+        if self.is_line:
+            return self.level + self.slope * s
         return max([a + m * s for a, m in self.lines])
 
 
@@ -201,12 +209,14 @@ class Envelopes(Priorities[Envelope]):
 
     @override
     def precedes(self, a: Node[Any, Envelope], b: Node[Any, Envelope], now: float) -> bool:
-        lines, second_lines = a.attribute.lines, b.attribute.lines
-        if len(lines) == len(second_lines) == 1:
-            ((value, slope),), ((second, second_slope),) = lines, second_lines
-            moved, shifted = slope * now, second_slope * now
-            ahead = (value - moved) - (second - shifted)
-            if abs(ahead) > _DOUBT * (abs(value) + abs(moved) + abs(second) + abs(shifted)):
+        first, second = a.attribute, b.attribute
+        if first.level == second.level and first.lines == second.lines:
+            return (first.held, first.count, a.id) < (second.held, second.count, b.id)
+        if first.is_line and second.is_line:
+            moved, shifted = first.slope * now, second.slope * now
+            ahead = (first.level - moved) - (second.level - shifted)
+            size = abs(first.level) + abs(moved) + abs(second.level) + abs(shifted)
+            if abs(ahead) > _DOUBT * size:
                 return ahead < 0
         return super().precedes(a, b, now)
 
@@ -216,10 +226,10 @@ class Envelopes(Priorities[Envelope]):
 
     @override
     def near(self, a: Envelope, b: Envelope, now: float) -> bool:
-        if len(a.lines) == len(b.lines) == 1:
-            ((value, slope),), ((later, tilt),) = a.lines, b.lines
-            size = abs(value) + abs(slope * now) + abs(later) + abs(tilt * now) + 1.0
-            return (later - tilt * now) - (value - slope * now) <= NEAR * size
+        if a.is_line and b.is_line:
+            moved, shifted = a.slope * now, b.slope * now
+            size = abs(a.level) + abs(moved) + abs(b.level) + abs(shifted) + 1.0
+            return (b.level - shifted) - (a.level - moved) <= NEAR * size
         (value, size), (later, later_size) = _value(a, -now), _value(b, -now)
         return later - value <= NEAR * (size + later_size + 1.0)
 
@@ -238,35 +248,20 @@ class Envelopes(Priorities[Envelope]):
     @override
     def position(
         self,
-        nodes: Sequence[Node[Any, Envelope]],
+        nodes: list[Node[Any, Envelope]],
         node: Node[Any, Envelope],
         now: float,
     ) -> int:
-        s, attribute = -now, node.attribute
-        value, size = _value(attribute, s)
-        index, end = 0, len(nodes)
+        s, index, end = -now, 0, len(nodes)
+        value, size = _value(node.attribute, s)
         while index < end:
             middle = (index + end) // 2
-            candidate = nodes[middle].attribute
-            if len(candidate.lines) == 1:
-                ((level, slope),) = candidate.lines
-                ahead = value - (level + slope * s)
-            else:
-                ahead = value - candidate.at(s)
-            if ahead > 0.0 or (
-                ahead == 0.0
-                and (candidate.held, candidate.count, nodes[middle].id)
-                < (attribute.held, attribute.count, node.id)
-            ):
+            other, other_size = _value(nodes[middle].attribute, s)
+            is_certain = abs(value - other) > _DOUBT * (size + other_size)
+            if other < value if is_certain else self.precedes(nodes[middle], node, now):
                 index = middle + 1
             else:
                 end = middle
-        # The search compared both neighbours with the node. If this was safe, the index is right.
-        for neighbour in nodes[max(index - 1, 0) : index + 1]:
-            neighbour_value, neighbour_size = _value(neighbour.attribute, s)
-            uncertain = abs(neighbour_value - value) <= _DOUBT * (size + neighbour_size)
-            if uncertain and neighbour.attribute.lines != attribute.lines:
-                return super().position(nodes, node, now)
         return index
 
     @override
@@ -280,14 +275,14 @@ class Envelopes(Priorities[Envelope]):
         Returns:
             The time. None: the priorities do not meet any more.
         """
-        if len(a.lines) == len(b.lines) == 1:
-            return _meeting(a.lines[0], b.lines[0], now)
+        if a.is_line and b.is_line:
+            return _meeting(a.level, a.slope, b.level, b.slope, now)
         if a.lines == b.lines:
             return None
         first: float | None = None
         for line in a.lines:
             for second in b.lines:
-                when = _meeting(line, second, now)
+                when = _meeting(line[0], line[1], second[0], second[1], now)
                 if when is None or (first is not None and when >= first):
                     continue
                 s = (second[0] - line[0]) / (line[1] - second[1])
@@ -296,26 +291,29 @@ class Envelopes(Priorities[Envelope]):
         return first
 
 
-def _meeting(a: Segment, b: Segment, now: float) -> float | None:
+def _meeting(
+    level: float, slope: float, second: float, second_slope: float, now: float
+) -> float | None:
     """Return the time after `now` at which two lines meet, rounded towards `now`.
 
     Args:
-        a: A pair (A, M) for the line A + M·s.
-        b: Another such pair.
+        level: A of the line A + M·s.
+        slope: M of this line.
+        second: A of another line.
+        second_slope: M of the other line.
         now: The present time as −s, the negative decay factor.
 
     Returns:
         The time as −s. None: the lines do not meet after `now`.
     """
-    (value, slope), (second, second_slope) = a, b
     if slope == second_slope:
         return None
-    s, s_now = (second - value) / (slope - second_slope), -now
+    s, s_now = (second - level) / (slope - second_slope), -now
     if s <= 0 or s * _LATE >= s_now:
         return None
     early = s * _EARLY
     if early >= s_now:
-        meeting = (Fraction(second) - Fraction(value)) / (Fraction(slope) - Fraction(second_slope))
+        meeting = (Fraction(second) - Fraction(level)) / (Fraction(slope) - Fraction(second_slope))
         return None if meeting >= s_now else now
     return -early
 
@@ -326,10 +324,9 @@ def _value(envelope: Envelope, s: float) -> tuple[float, float]:
     The second number is the largest |A| + |M·s| of the lines A + M·s. The rounding error is at most
     a small multiple of it.
     """
-    if len(envelope.lines) == 1:
-        ((level, slope),) = envelope.lines
-        moved = slope * s
-        return level + moved, abs(level) + abs(moved)
+    if envelope.is_line:
+        moved = envelope.slope * s
+        return envelope.level + moved, abs(envelope.level) + abs(moved)
     value, size = -math.inf, 0.0
     for level, slope in envelope.lines:
         moved = slope * s
@@ -343,11 +340,10 @@ def _difference(a: Envelope, b: Envelope, s: float) -> float:
 
     It is the floating-point difference if this exceeds any rounding error, else the exact sign.
     """
-    if len(a.lines) == len(b.lines) == 1:
-        ((value, slope),), ((second, second_slope),) = a.lines, b.lines
-        moved, shifted = slope * s, second_slope * s
-        ahead = (value + moved) - (second + shifted)
-        size = abs(value) + abs(moved) + abs(second) + abs(shifted)
+    if a.is_line and b.is_line:
+        moved, shifted = a.slope * s, b.slope * s
+        ahead = (a.level + moved) - (b.level + shifted)
+        size = abs(a.level) + abs(moved) + abs(b.level) + abs(shifted)
         return ahead if abs(ahead) > _DOUBT * size else _exact_sign(a, b, s)
     high_a, size_a = _value(a, s)
     high_b, size_b = _value(b, s)
@@ -363,8 +359,8 @@ def _exact_sign(a: Envelope, b: Envelope, s: float) -> int:
 
 def _exact(envelope: Envelope, s: float) -> exact.Exact:
     """Return the priority at the decay factor s without rounding."""
-    if len(envelope.lines) == 1:
-        return exact.value(*envelope.lines[0], s)
+    if envelope.is_line:
+        return exact.value(envelope.level, envelope.slope, s)
     return max([exact.value(level, slope, s) for level, slope in envelope.lines])
 
 
@@ -373,8 +369,8 @@ def _slope_after(envelope: Envelope, s: float) -> float:
 
     Just after now, the decay factor is slightly below its present value s.
     """
-    if len(envelope.lines) == 1:
-        return envelope.lines[0][1]
+    if envelope.is_line:
+        return envelope.slope
     values = [(exact.value(level, slope, s), slope) for level, slope in envelope.lines]
     highest = max(value for value, _ in values)
     return min(slope for value, slope in values if value == highest)
@@ -388,18 +384,18 @@ def _hidden(line: Segment, s: float, inside: Envelope) -> bool:
     return any(_above(candidate, line, s) for candidate in inside.lines)
 
 
-NEAR = 2.0**-39
+NEAR: Final = 2.0**-39
 """Two priorities are equal except for rounding if they differ by less than this number, times their
 size if the size exceeds 1. A step of `Level.key` is half as long."""
-_STEPS = 6144.0
+_STEPS: Final = 6144.0
 """Floats near this number are 2^-40 apart."""
-OFFSET = (math.sqrt(5.0) - 2.0) / 2.0 * 2.0**-40
+OFFSET: Final = (math.sqrt(5.0) - 2.0) / 2.0 * 2.0**-40
 """A number that is subtracted before rounding to steps of 2^-40.
 
 Values after whole half-lives are often multiples of a power of 2. Without this number, some of them
 are half a step, and rounding errors decide between two steps. With it, no simple fraction is near
 the bounds between steps."""
-_INTEGERS = 1.5 * 2.0**52
+_INTEGERS: Final = 1.5 * 2.0**52
 """Floats near this number are integers."""
 
 
@@ -448,11 +444,12 @@ def level_of(priority: Envelope) -> Level:
 
 def _level(priority: Envelope, offset: float = 0.0) -> tuple[float, float]:
     """Return value and growth of an SDRF priority whose present decay factor is 1."""
-    lines = priority.constant_if_decayed(1.0).lines
-    if len(lines) == 1:
-        ((begin, slope),) = lines
-    else:  # of equal lines, the fastest-growing, as in `Envelopes.compare`
-        begin, slope = max(lines, key=lambda line: (in_steps(line[0] + line[1] - offset), -line[1]))
+    constant = priority.constant_if_decayed(1.0)
+    begin, slope = constant.level, constant.slope
+    if not constant.is_line:  # of equal lines, the fastest-growing, as in `Envelopes.compare`
+        begin, slope = max(
+            constant.lines, key=lambda line: (in_steps(line[0] + line[1] - offset), -line[1])
+        )
     return begin + slope, in_steps(-slope - offset)
 
 
@@ -532,9 +529,7 @@ class Drifts(Priorities[Drift]):
         return rank, _TOLERANCE * (abs(a.value) + abs(a.slope * now))
 
     @override
-    def position(
-        self, nodes: Sequence[Node[Any, Drift]], node: Node[Any, Drift], now: float
-    ) -> int:
+    def position(self, nodes: list[Node[Any, Drift]], node: Node[Any, Drift], now: float) -> int:
         guaranteed, rise = node.attribute.guaranteed, node.attribute.slope * now
         value = node.attribute.value + rise
         size = abs(node.attribute.value) + abs(rise)
