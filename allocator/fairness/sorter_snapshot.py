@@ -190,7 +190,8 @@ class SorterSnapshot(Generic[User]):
     def sort_key(self, user: User) -> SortKey:
         """Return a user's sort key for its present allocation."""
         state = self._state(user)  # may leave allocations to sort
-        self._sort()
+        if self._unsorted:
+            self._sort()
         if state.key is None:
             state.key = self._compute_key(state)
         return state.key
