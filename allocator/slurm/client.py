@@ -117,8 +117,8 @@ class SlurmClient:
         hosts = f"{separator}[1-2]"  # scontrol may repeat its input, but prints each host in a line
         asked = [f"show job {name}\nshow hostnames {hosts}\n" for name in jobs.values()]
         end = f"{separator}1\n{separator}2\n".encode()
-        parts, said = self._beginnings(("scontrol", "--oneliner"), "".join(asked), end)
-        messages = _messages(said)
+        parts, errors = self._beginnings(("scontrol", "--oneliner"), "".join(asked), end)
+        messages = _messages(errors)
         for failure in _failures(messages):
             raise CommandError(f"scontrol failed: {failure}")
         texts = list(map(decoded, parts))
@@ -252,10 +252,10 @@ class SlurmClient:
         ended = self._start(command, "", variables or {}, timeout or self.timeout)
         if ended.returncode or b"error:" in ended.stderr:
             messages = _messages(ended.stderr) or _messages(ended.stdout) or ["without a message"]
-            said = "; ".join(message.removeprefix(f"{command[0]}: ") for message in messages)
-            if _WITHOUT_CONFIGURATION in said:
-                said += "; give the path of slurm.conf, as SLURM_CONF or as the setting slurm.conf"
-            raise CommandError(f"{command[0]} failed: {said}")
+            text = "; ".join(message.removeprefix(f"{command[0]}: ") for message in messages)
+            if _WITHOUT_CONFIGURATION in text:
+                text += "; give the path of slurm.conf, as SLURM_CONF or as the setting slurm.conf"
+            raise CommandError(f"{command[0]} failed: {text}")
         return ended.stdout
 
     def _beginnings(
@@ -268,7 +268,7 @@ class SlurmClient:
             text: Its standard input.
             end: Ends each part.
         """
-        with tempfile.TemporaryFile() as asked, tempfile.TemporaryFile() as said:
+        with tempfile.TemporaryFile() as asked, tempfile.TemporaryFile() as errors:
             asked.write(text.encode())
             asked.seek(0)
             with (
@@ -277,7 +277,7 @@ class SlurmClient:
                     env=self._environment,
                     stdin=asked,
                     stdout=subprocess.PIPE,
-                    stderr=said,
+                    stderr=errors,
                 ) as process
             ):
                 timer = Timer(self.timeout, process.kill)
@@ -289,8 +289,8 @@ class SlurmClient:
                     timer.cancel()
             if not in_time:
                 raise self._late(command[0])
-            said.seek(0)
-            return parts, said.read()
+            errors.seek(0)
+            return parts, errors.read()
 
     def _start(
         self, command: Sequence[str], text: str, variables: Mapping[str, str], timeout: float

@@ -85,8 +85,8 @@ def _set_commitments(order: operator.SetCommitments, users: UserTree[Any], polic
     if policy.tau is None:
         raise InvalidOrder(f"the policy {policy.name!r} keeps no commitments")
     capacity = users.pool.capacity
-    others = "every other resource" if order.commitments else "every resource"
-    for name, part in {**order.commitments, others: order.others}.items():
+    remaining = "every other resource" if order.commitments else "every resource"
+    for name, part in {**order.commitments, remaining: order.others}.items():
         if not 0.0 <= part <= 1.0:
             raise InvalidOrder(
                 f"user {order.user!r}: a commitment of {part:g} of {name} is not a fraction of the "

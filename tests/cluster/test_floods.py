@@ -1,4 +1,4 @@
-"""Floods of calls of one framework cost little, and calls of one message have the same effect.
+"""Floods of calls of a framework cost little, and calls of a message have the same effect.
 
 Under the rule `skips_void_calls`, the clients of a framework are refreshed after several of its
 calls at once (`Cluster.refresh_pending`).
@@ -136,7 +136,7 @@ def test_a_new_subscription_that_has_offers_gets_them_when_the_scheduler_reconne
 
 
 def flooded(calls: list[object], repetitions: int) -> int:
-    """Return the number of function calls of one message of a framework with 50 roles."""
+    """Return the number of function calls that a message of a framework with 50 roles costs."""
     master = master_with()
     for number in range(20):
         master.add_agent(f"s{number}", f"cpus:{1 + number / 100};mem:64")
@@ -154,14 +154,14 @@ def test_a_flood_of_new_subscriptions_costs_one_refresh_for_each_message() -> No
         contract.ActivateFramework(framework_id="f"),
         update("f", *_ROLES, demand="cpus:99;mem:1"),
     ]
-    one, several = flooded(calls, 1), flooded(calls, 11)
-    assert several - one <= 10 * 50 * 28
+    single, several = flooded(calls, 1), flooded(calls, 11)
+    assert several - single <= 10 * 50 * 28
 
 
 def test_a_flood_of_requests_costs_one_refresh_for_each_message() -> None:
     calls: list[object] = [request("f", "cpus:98;mem:1"), request("f", "cpus:99;mem:1")]
-    one, several = flooded(calls, 1), flooded(calls, 51)
-    assert several - one <= 100 * 140
+    single, several = flooded(calls, 1), flooded(calls, 51)
+    assert several - single <= 100 * 140
 
 
 def test_a_request_that_repeats_the_known_demand_costs_no_refresh() -> None:
@@ -173,8 +173,8 @@ def test_a_flood_of_suppress_and_revive_calls_that_name_roles_costs_one_refresh(
         contract.SuppressOffers(framework_id="f", roles=_ROLES[:49]),
         contract.ReviveOffers(framework_id="f", roles=_ROLES[:49]),
     ]
-    one, several = flooded(calls, 1), flooded(calls, 11)
-    assert several - one <= 10 * 50 * 8
+    single, several = flooded(calls, 1), flooded(calls, 11)
+    assert several - single <= 10 * 50 * 8
 
 
 def test_frameworks_that_a_message_adds_and_removes_again_are_skipped() -> None:

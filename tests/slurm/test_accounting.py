@@ -105,7 +105,7 @@ def await_forgotten_jobs(slurm: LocalSlurm) -> None:
 
 @contextmanager
 def listing_ended_jobs(slurm: LocalSlurm) -> Iterator[None]:
-    """Let slurmctld list ended jobs for an hour, so that even rare polls need no records."""
+    """Let slurmctld list ended jobs for an hour: even rare polls then need no records."""
     conf = slurm.conf.read_text()
     longer = conf.replace(f"MinJobAge={MIN_JOB_AGE:g}\n", "MinJobAge=3600\n")
     try:
@@ -126,7 +126,7 @@ def expected_from_sacct(
 
 
 def test_a_database_removes_no_temporary_table_of_another_database(slurm: LocalSlurm) -> None:
-    """The start of the other database would fail."""
+    """The start of a second database would fail."""
     assert (slurm.folder / OTHERS_TABLE).exists()
 
 

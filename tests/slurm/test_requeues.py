@@ -18,7 +18,7 @@ pytestmark = [
 ]
 CORES = 4
 KILL_WAIT = 15
-"""Seconds in which a busy machine runs a dozen commands and the epilogs of the other jobs."""
+"""Seconds in which a busy machine runs a dozen commands and the epilogs of several jobs."""
 OPTIONS = (f"--ntasks={CORES}", "--nodes=1", "--mem=10", "--requeue", "--time=60")
 LEAVES_SLOWLY = "trap '' TERM\nwhile :; do sleep 1; done"
 """A script that only ends after `KillWait`."""
@@ -45,8 +45,8 @@ def states(slurm: LocalSlurm) -> dict[int, str]:
 def ends_of(bridge: Bridge, job: int) -> list[tuple[float, float | None]]:
     """Return the start and the end of all attempts of a job.
 
-    Slurm tells an attempt without duration of a job that is cancelled before its next start. It is
-    left out.
+    Slurm tells an attempt without duration of a job cancelled before its next start. The function
+    leaves such attempts out.
     """
     timelines = {key.number: line for key, line in bridge.state._timelines.items()}
     times = ((attempt.start, attempt.end) for attempt in timelines[job].attempts)
@@ -91,13 +91,13 @@ def test_requeued_jobs_hold_nothing_from_leaving_their_nodes_until_their_next_st
     assert not bridge.state.running
     slurm.run("scancel", str(cancelled))
     poll_until(bridge, lambda _: holding(bridge, {"games": CORES}), 60.0)
-    others_left = stays = time.time()
+    latest_end = stays = time.time()
     slurm.run("scontrol", "update", f"jobid={slow}", "starttime=now")  # squeue: N/A as the start
     while (asked := time.time()) and states(slurm)[slow] == "COMPLETING":
         stays = asked
         bridge.poll()
         time.sleep(0.5)
-    left = time.time()
+    gone = time.time()
     slurm.run("scontrol", "update", f"jobid={slow}", "starttime=now")
     poll_until(bridge, lambda _: states(slurm)[slow] == "RUNNING", 60.0)
     cycle = bridge.poll()
@@ -106,10 +106,10 @@ def test_requeued_jobs_hold_nothing_from_leaving_their_nodes_until_their_next_st
     assert second[1] is None
     attempts = [ends_of(bridge, job) for job in jobs[:-1]]
     ends = sorted((end or 0.0) for times in attempts for _, end in times if end)
-    # jobcomp tells when each job was requeued, not when it left its node.
+    # jobcomp tells when each job was requeued, not when the job left its node.
     requeues = sorted(record.end for record in recorded(slurm.jobcomp))
     assert first[1] is not None
-    assert stays - 1.0 <= first[1] <= left, "Slurm's times are whole seconds"
+    assert stays - 1.0 <= first[1] <= gone, "Slurm's times are whole seconds"
     assert [len(times) for times in attempts] == [1] * len(ends)
-    assert all(requeue <= end <= others_left for requeue, end in zip(requeues, ends, strict=False))
+    assert all(requeue <= end <= latest_end for requeue, end in zip(requeues, ends, strict=False))
     assert not bridge.state.findings.corrections

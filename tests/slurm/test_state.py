@@ -282,7 +282,7 @@ def test_a_job_that_was_requeued_often_costs_as_much_as_a_new_job() -> None:
 
 
 def test_a_job_that_was_suspended_often_keeps_only_the_latest_suspensions() -> None:
-    """Slurm suspends jobs that share nodes again and again, and jobs that are preempted."""
+    """Slurm suspends jobs on shared nodes again and again, and preempted jobs."""
     timeline, ran = JobTimeline(1), 0.0
     begun = job_of(1, "games", state="RUNNING", submitted=0.0, started=10.0, quantities=cores(4))
     timeline.update(begun, ("games",), None, 11.0, 9.0)

@@ -278,15 +278,15 @@ def test_a_forecast_names_each_quota_that_decides_before_the_order(seed: int) ->
         user: state.forecast(f"{user}/." if f"{user}/." in known else user, 1)
         for user in {*users(state)} - state.hopeless
     }
-    assert all(any("quotas" in w for w in each.assumptions) for each in forecasts.values())
-    said = {user: " ".join(forecast.words) for user, forecast in forecasts.items()}
+    assert all(any("quotas" in w for w in forecast.assumptions) for forecast in forecasts.values())
+    texts = {user: " ".join(forecast.words) for user, forecast in forecasts.items()}
     served = [offer.role for offer in state.free(0)]
     first = {user for user, forecast in forecasts.items() if not forecast.wait.ahead}
     for role in served:
         if role not in first:
-            assert f"quota of role {role.partition('/')[0]} guarantees" in said[role]
+            assert f"quota of role {role.partition('/')[0]} guarantees" in texts[role]
     for user in first - {*served}:
-        assert "unmet guarantees of" in said[user] or "The limits of role" in said[user]
+        assert "unmet guarantees of" in texts[user] or "The limits of role" in texts[user]
 
 
 def test_a_forecast_counts_no_more_tasks_than_the_limits_of_the_role_permit() -> None:

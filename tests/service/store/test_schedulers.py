@@ -1,4 +1,4 @@
-"""A service for Mesos refuses the store of a service for Slurm, and the other way round."""
+"""Services for Mesos and for Slurm refuse each other's stores."""
 
 import subprocess
 import sys
