@@ -25,6 +25,10 @@ _OWN = _ABOUT_OFFERS | {
     "request_resources",
 }
 """Calls that change only the framework that they name."""
+_NEUTRAL = {"get_inverse_offer_statuses", "pause", "resume", "update_available"}
+"""Calls that name no framework, and do not depend on which offers a framework wants."""
+_REPORTS = {"add_agent", "add_resource_provider"}
+"""Calls that may report resources of frameworks that are not added yet."""
 
 
 def add(cluster: Cluster, call: contract.AddFramework) -> Callable[[], Cooperative[None]]:
@@ -127,6 +131,7 @@ def remove(cluster: Cluster, call: contract.RemoveFramework) -> Callable[[], Coo
         cluster.holds.runtime_estimates.forget_framework(framework.id, agents)
         for client in clients:
             yield from cluster.forget(client)
+        cluster.pending.pop(framework.id, None)
         cluster.quarantine.forget("framework", framework.id)
         cluster.maintenance.forget(framework.id)
 
@@ -244,7 +249,8 @@ def _short_lived(
 ) -> Iterator[int]:
     """Yield the places of all calls about frameworks that a message adds and removes again.
 
-    Only calls of frameworks lie between the two. An agent could report resources of the framework.
+    Only calls of frameworks and neutral calls lie between the two. No agent of the message reports
+    resources of the framework.
 
     Args:
         cluster: The cluster before the events.
@@ -253,12 +259,18 @@ def _short_lived(
     """
     waiting: dict[str, list[int]] = {}
     """Places of all calls about each framework that the message has added."""
+    reported: set[str] = set()
+    """Frameworks that may have resources on agents of the message."""
     for place, (name, event) in enumerate(zip(names, events, strict=True)):
         framework: str = getattr(getattr(event, name, None), "framework_id", "")
+        if name in _NEUTRAL:
+            continue
         if not framework:
             waiting.clear()
+            if name in _REPORTS:
+                reported.update(used.framework_id for used in getattr(event, name).used)
         elif name == "add_framework":
-            if not cluster.ledger.knows(framework):
+            if framework not in reported and not cluster.ledger.knows(framework):
                 waiting[framework] = [place]
         elif framework not in waiting:
             continue
@@ -275,7 +287,8 @@ def _superseded(names: Sequence[str], events: Sequence[contract.Event]) -> froze
     """Return the places of SUPPRESS and REVIVE calls that later calls in a message make void.
 
     A call about all roles of a framework is void if a REVIVE about all its roles follows, or if
-    both calls are SUPPRESS. No event but calls of other frameworks may lie between the two.
+    both calls are SUPPRESS. Only calls of other frameworks and neutral calls may lie between the
+    two.
 
     Args:
         names: The names of the calls.
@@ -288,6 +301,8 @@ def _superseded(names: Sequence[str], events: Sequence[contract.Event]) -> froze
     """Place of each call that is not void yet, and whether it is a REVIVE, by framework."""
     for place, (name, event) in enumerate(zip(names, events, strict=True)):
         framework: str = getattr(getattr(event, name, None), "framework_id", "")
+        if name in _NEUTRAL:
+            continue
         if name not in _ABOUT_OFFERS or getattr(event, name).roles:
             waiting.pop(framework, None)
             if not framework:

@@ -55,15 +55,21 @@ MAX_BAD_SNAPSHOT_PARTS = 10
 bad part."""
 _GATHERED = frozenset(
     {
+        "add_framework",
         "update_framework",
+        "remove_framework",
         "activate_framework",
         "deactivate_framework",
         "request_resources",
         "revive_offers",
         "suppress_offers",
         "recover_resources",
+        "reject_offer",
         "transition_offered_to_allocated",
+        "update_allocation",
+        "update_available",
         "update_inverse_offer",
+        "get_inverse_offer_statuses",
         "pause",
         "resume",
     }
