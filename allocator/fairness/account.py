@@ -206,9 +206,9 @@ class Account:
         """
         self.measured = measured
         overuse, commitments = dict[str, float](), self.commitments
-        for name, value in measured.items():
+        for name, value in measured.items():  # the formula of `commitment.overuse`
             part = entitlements.get(name, free)
-            overuse[name] = value - part if value > part else 0.0  # as `commitment.overuse` does
+            overuse[name] = value - part if value > part else 0.0
             if name not in commitments:
                 commitments[name] = self.inherited
         self.overuse = overuse
