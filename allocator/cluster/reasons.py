@@ -11,11 +11,7 @@ from itertools import islice
 from typing import Literal, TypeAlias, get_args
 
 from allocator.cluster.agents.agent import Agent
-from allocator.cluster.allocation.offer_builder import (
-    outstanding_limit,
-    outstanding_offers,
-    reaches_limit,
-)
+from allocator.cluster.allocation.offer_builder import has_reached_limit
 from allocator.cluster.frameworks.framework import Client, Framework, MissingCapability, OfferRules
 from allocator.cluster.frameworks.subscription import Alternatives
 from allocator.cluster.quota import Headroom, top_level
@@ -642,11 +638,7 @@ class Survey:
             return "suppressed"
         if not self._cluster.allocates:
             return "recovering"
-        limit = outstanding_limit(self._cluster)
-        is_limited = limit is not None and reaches_limit(
-            outstanding_offers(self._cluster, framework.id), limit
-        )
-        return "unanswered" if is_limited else None
+        return "unanswered" if has_reached_limit(self._cluster, framework) else None
 
     def _allowed(self, client: Client, agents: set[str]) -> set[str]:
         """Return the given agents on which placement and offer constraints admit the client."""

@@ -255,7 +255,7 @@ class Cluster:
 
     def __post_init__(self) -> None:
         knows_used = self.reports_used or self.ledger.assumed_usage is not None
-        if self.limits.unanswered < 1.0 and knows_used:
+        if self.limits.bounds_unanswered and knows_used:
             self.ledger.used.outstanding = OutstandingOffers()
 
     @property

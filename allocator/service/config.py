@@ -361,6 +361,10 @@ class LimitsSection(SettingsSection):
     limit is still offered as a whole. A framework that hoards offers thus leaves the remainder
     to other frameworks. Masters report outstanding offers since Mesos 1.10; with older masters
     the limit requires `answered_after`. 1: no limit, as in stock Mesos."""
+    all_unanswered: Annotated[float, Field(gt=0.0, le=1.0)] = _LIMITS.all_unanswered
+    """As `unanswered`, for all frameworks of one principal together. Frameworks without a principal
+    have no common limit. If several tenants share a principal, set it above `unanswered`: else one
+    tenant could keep offers from the others. 1: no limit."""
     answered_after: Annotated[float, Field(ge=0.0, le=1e9)] = _LIMITS.answered_after
     """Seconds after which an offer is assumed to be used if no resources of it were recovered.
     The setting applies to masters before Mesos 1.10, which do not report used resources. Until

@@ -193,8 +193,8 @@ EDGES: dict[str, tuple[str, int, Callable[[int], object]]] = {
 LONGEST_LEAP_NS = 7200 * SECOND
 PATIENCE_NS = 60 * SECOND
 DECIDING = {
-    *("smallest_demand", "unanswered", "answered_after", "idle_users"),
-    *("filters", "all_filters"),
+    *("smallest_demand", "unanswered", "all_unanswered", "answered_after"),
+    *("idle_users", "filters", "all_filters"),
 }
 """Limits of derived state, not of input."""
 TOGETHER = {"frameworks", "requested"}

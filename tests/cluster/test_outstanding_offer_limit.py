@@ -4,7 +4,6 @@ from random import Random
 
 import pytest
 
-from allocator.cluster.allocation.offer_builder import outstanding_offers
 from allocator.cluster.engine.wording import reasons_text
 from allocator.cluster.frameworks.framework import Client
 from allocator.cluster.input.limits import Limits
@@ -12,6 +11,7 @@ from allocator.cluster.reasons import Explanation
 from allocator.contract import allocator_pb2 as contract
 from allocator.contract import mesos_pb2 as mesos
 from allocator.cooperative import run_to_completion
+from allocator.fairness.quantities import Quantities
 from tests.cluster.conformance.quota_side import freed
 from tests.cluster.master_side import (
     MasterSide,
@@ -97,6 +97,41 @@ def test_a_framework_that_answers_is_offered_the_rest_in_the_next_batch() -> Non
     assert {offer.agent for offer in (*offers, *later_offers)} == {f"s{n}" for n in range(AGENTS)}
 
 
+def add_of(master: MasterSide, name: str, principal: str, role: str) -> list[Offered]:
+    data = framework_info(name, role, principal=principal)
+    return master.send(contract.AddFramework(framework_id=name, info=data, active=True))
+
+
+@pytest.mark.parametrize(
+    ("principals", "most"),
+    [(("eve", "eve", "eve"), 8), (("eve", "eve", "ann"), 10), (("", "", ""), 10)],
+)
+def test_frameworks_of_a_principal_are_offered_up_to_their_common_limit(
+    principals: tuple[str, ...], most: int
+) -> None:
+    """Frameworks without a principal have no common limit."""
+    master = cluster(Limits(unanswered=0.5, all_unanswered=0.75))
+    offers = [
+        offer
+        for number, principal in enumerate(principals)
+        for offer in add_of(master, f"f{number}", principal, f"r{number}")
+    ]
+    assert len(offers) == most
+    assert reason(master, "f2", "r2") == ("unanswered" if most < AGENTS else "nothing_free")
+
+
+def test_a_principal_at_its_limit_gets_offers_again_when_a_framework_has_answered() -> None:
+    master = cluster(Limits(all_unanswered=0.5))
+    first = add_of(master, "a", "eve", "r")
+    assert len(first) == AGENTS // 2
+    assert not add_of(master, "b", "eve", "s")
+    master.send(contract.SuppressOffers(framework_id="a", roles=["r"]))
+    assert not master.tick(3.0), "suppressed frameworks keep their outstanding offers"
+    assert "another framework of its principal" in explained(master, "b", "s")
+    launch(master, first)
+    assert len(master.tick(3.0)) == AGENTS // 2
+
+
 def test_outstanding_offers_of_one_framework_cost_other_frameworks_nothing() -> None:
     master = cluster()
     back = [freed(offer) for offer in master.add_framework("early", "a")]
@@ -159,7 +194,11 @@ def test_outstanding_offers_are_the_allocated_and_unused_resources(
         sums = {
             framework: quantities
             for framework in ledger.frameworks
-            if (quantities := outstanding_offers(master.engine._cluster, framework))
+            if (
+                quantities := sum(
+                    map(ledger.outstanding_of, ledger.clients.of(framework)), Quantities()
+                )
+            )
         }
         assert ledger.outstanding_offers() == sums, (step, action)
         limited += len(sums)
@@ -239,7 +278,7 @@ def test_with_assumed_usage_an_explanation_does_not_claim_that_offers_are_unansw
     assert explained(master, "lone", "a") == f"{words}which of them it has accepted"
     reporting = cluster()
     reporting.add_framework("hoarder", "a")
-    assert "must first answer its outstanding offers" in explained(reporting, "hoarder", "a")
+    assert "must first answer outstanding offers" in explained(reporting, "hoarder", "a")
 
 
 def test_with_assumed_usage_a_full_or_partial_decline_is_an_answer() -> None:

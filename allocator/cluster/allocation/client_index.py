@@ -294,7 +294,7 @@ class ClientIndex:
         self.by_user: dict[str, ClientMask] = {}
         """Clients that want offers, by the name of each user above them, and of virtual leaves."""
         self.by_role: dict[str, ClientMask] = {}
-        self.by_framework, self._by_principal = dict[str, ClientMask](), dict[str, ClientMask]()
+        self.by_framework, self.by_principal = dict[str, ClientMask](), dict[str, ClientMask]()
         # Clients by the ID of their framework, and by its principal. The latter dictionary has only
         # principals with several clients.
         self.of_shared_principals = dict[str, ClientMask]()
@@ -470,7 +470,7 @@ class ClientIndex:
 
     def _note_principal(self, principal: str) -> None:
         """Update whether a principal has several clients, and which."""
-        clients = self._by_principal.get(principal, 0)
+        clients = self.by_principal.get(principal, 0)
         if clients & (clients - 1):
             self.of_shared_principals[principal] = clients
         else:
@@ -494,7 +494,7 @@ class ClientIndex:
             yield self.by_user, user
         yield self.by_role, client.role
         yield self.by_framework, client.framework
-        yield self._by_principal, facts.principal
+        yield self.by_principal, facts.principal
         yield self._alike, facts.capabilities
         role = client.role
         while role:

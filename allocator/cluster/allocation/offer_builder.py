@@ -1,8 +1,8 @@
-"""Builds the offers of one allocation cycle, and limits a framework's outstanding offers."""
+"""Builds the offers of one allocation cycle, and limits outstanding offers."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from allocator.cluster.agents.agent import Agent
 from allocator.cluster.allocation.answer import Answer
@@ -30,30 +30,34 @@ from allocator.users.tree import Repeats
 if TYPE_CHECKING:
     from allocator.cluster.resources.amounts import Amount
 
+_NONE: Final = Quantities()
+
 
 class OutstandingOfferLimit:
-    """The limit on the outstanding offers of each framework, as applied in one allocation cycle.
+    """The limits on outstanding offers, as applied in one allocation cycle.
 
     An offer is outstanding until the framework answers it. A framework whose outstanding offers
-    reach the limit gets no further offers in this cycle. The constructor costs O(frameworks with
-    outstanding offers); without a limit, each call costs O(1).
+    reach the limit gets no further offers in this cycle. The frameworks of one principal together
+    have a second limit. The constructor costs O(frameworks with outstanding offers); without a
+    limit, each call costs O(1).
     """
 
     limited: ClientMask = 0
-    """Clients of frameworks that have reached the limit."""
+    """Clients of frameworks that have reached a limit, or whose principal has reached it."""
     excluded_any = False
     """True if the limit has excluded a client that was eligible for an agent."""
 
     def __init__(self, cluster: Cluster, index: ClientIndex) -> None:
-        self._limit = outstanding_limit(cluster)
-        if self._limit is None:
+        self._limits = outstanding_limits(cluster)
+        if self._limits is None:
             return
-        self.outstanding: dict[str, Quantities] = {}
-        """Quantities in outstanding offers, by framework; without frameworks that have none."""
-        self._clients = index.by_framework
+        self.outstanding: dict[tuple[str, str], Quantities] = {}
+        """Quantities in outstanding offers, by kind and name of those who have a limit; without
+        frameworks and principals that have none."""
+        self._frameworks = cluster.ledger.frameworks
+        self._clients = {"framework": index.by_framework, "principal": index.by_principal}
         for framework, quantities in cluster.ledger.outstanding_offers().items():
-            if framework in self._clients:
-                self._note(framework, quantities)
+            self._count(framework, quantities)
 
     def without(self, eligible: ClientMask) -> ClientMask:
         """Return the given clients except those of frameworks that have reached the limit."""
@@ -62,51 +66,92 @@ class OutstandingOfferLimit:
         return eligible & ~self.limited
 
     def admits(self, allocations: Iterable[tuple[Client, Quantities]]) -> bool:
-        """Return whether every framework would stay below the limit with these further offers.
+        """Return whether all would stay below their limits with these further offers.
 
         Args:
             allocations: Clients, each with the quantities to offer in addition.
         """
-        if self._limit is None:
+        if self._limits is None:
             return True
         outstanding = dict(self.outstanding)
         for client, quantities in allocations:
-            total = outstanding.get(client.framework, Quantities()) + quantities
-            if reaches_limit(total, self._limit):
-                return False
-            outstanding[client.framework] = total
+            for limited, limit in self._limited(client.framework):
+                total = outstanding.get(limited, _NONE) + quantities
+                if reaches_limit(total, limit):
+                    return False
+                outstanding[limited] = total
         return True
 
     def add(self, client: Client, quantities: Quantities) -> None:
-        """Count the quantities of a new offer to the client against the limit of its framework."""
-        if self._limit is not None and client.framework in self._clients:
-            before = self.outstanding.get(client.framework, Quantities())
-            self._note(client.framework, before + quantities)
+        """Count the quantities of a new offer to the client against the limits."""
+        if self._limits is not None:
+            self._count(client.framework, quantities)
 
-    def _note(self, framework: str, quantities: Quantities) -> None:
-        self.outstanding[framework] = quantities
-        if self._limit is not None and reaches_limit(quantities, self._limit):
-            self.limited |= self._clients[framework]
+    def _count(self, framework: str, quantities: Quantities) -> None:
+        for limited, limit in self._limited(framework):
+            kind, name = limited
+            self.outstanding[limited] = total = self.outstanding.get(limited, _NONE) + quantities
+            if reaches_limit(total, limit):
+                self.limited |= self._clients[kind].get(name, 0)
+
+    def _limited(self, framework: str) -> Iterator[tuple[tuple[str, str], Mapping[str, float]]]:
+        """Yield kind and name, and the limit, of a framework and of its principal."""
+        assert self._limits is not None
+        yield ("framework", framework), self._limits.framework
+        known = self._frameworks.get(framework)
+        if self._limits.principal is not None and known is not None:
+            principal = known.subscription.principal
+            if principal:
+                yield ("principal", principal), self._limits.principal
 
 
-def outstanding_limit(cluster: Cluster) -> Mapping[str, float] | None:
-    """Return the limit on one framework's outstanding offers, by resource; None if unlimited.
+class OutstandingLimits(NamedTuple):
+    """The limits on outstanding offers, by resource."""
 
-    The limit is a fraction of the cluster's capacity, set by `limits.unanswered`. The limit needs
-    to know which resources are used. It therefore applies only if the master reports them, or if a
-    setting makes the engine assume them.
+    framework: Mapping[str, float]
+    """The limit of one framework."""
+    principal: Mapping[str, float] | None
+    """The limit of all frameworks of one principal together; None: without such a limit."""
+
+
+def outstanding_limits(cluster: Cluster) -> OutstandingLimits | None:
+    """Return the limits on outstanding offers; None if unlimited.
+
+    The limits are fractions of the cluster's capacity, set by `limits.unanswered` and
+    `limits.all_unanswered`. They need to know which resources are used. So they apply only if the
+    master reports used resources, or if a setting makes the engine assume them.
     """
     if cluster.ledger.used.outstanding is None:
         return None
-    fraction = cluster.limits.unanswered
-    capacity = cluster.ledger.clients.users.pool.capacity
-    return {name: fraction * amount for name, amount in capacity.items()}
+    limits, capacity = cluster.limits, cluster.ledger.clients.users.pool.capacity
+    return OutstandingLimits(
+        {name: limits.unanswered * amount for name, amount in capacity.items()},
+        {name: limits.all_unanswered * amount for name, amount in capacity.items()}
+        if limits.all_unanswered < 1.0
+        else None,
+    )
 
 
-def outstanding_offers(cluster: Cluster, framework: str) -> Quantities:
-    """Return the quantities that a framework has been offered and has not yet answered."""
-    ledger = cluster.ledger
-    return sum(map(ledger.outstanding_of, ledger.clients.of(framework)), start=Quantities())
+def has_reached_limit(cluster: Cluster, framework: Framework) -> bool:
+    """Return whether outstanding offers keep further offers from a framework.
+
+    The cost is O(frameworks with outstanding offers) if principals have a limit.
+    """
+    limits = outstanding_limits(cluster)
+    if limits is None:
+        return False
+    outstanding, ledger = cluster.ledger.outstanding_offers(), cluster.ledger
+    if reaches_limit(outstanding.get(framework.id, _NONE), limits.framework):
+        return True
+    principal = framework.subscription.principal
+    if limits.principal is None or not principal:
+        return False
+    shared = (
+        quantities
+        for name, quantities in outstanding.items()
+        if name in ledger.frameworks and ledger.frameworks[name].subscription.principal == principal
+    )
+    return reaches_limit(sum(shared, start=_NONE), limits.principal)
 
 
 def reaches_limit(quantities: Quantities, limit: Mapping[str, float]) -> bool:

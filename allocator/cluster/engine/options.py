@@ -62,6 +62,6 @@ def answered_after_ns(options: contract.Options, limits: Limits) -> int | None:
 
     The result is None if the master reports used resources, or if no limit depends on them.
     """
-    if options.tells_running or limits.unanswered >= 1.0 or not limits.answered_after:
+    if options.tells_running or not (limits.bounds_unanswered and limits.answered_after):
         return None
     return round(limits.answered_after * _NANOSECONDS)

@@ -38,7 +38,10 @@ _SAID: dict[Reason, str] = {
     "inactive": "it is disconnected or deactivated, or has given up the role",
     "suppressed": "it has suppressed offers and must revive them",
     "recovering": "after the master's failover, offers wait until enough agents have re-registered",
-    "unanswered": "it must first answer its outstanding offers, which have reached their limit",
+    "unanswered": (
+        "it, or another framework of its principal, must first answer outstanding offers, which "
+        "have reached their limit"
+    ),
     "no_agents": "no agent is registered",
     "turn": "{n} could serve it when its turn comes",
     "held": "{n} could serve it, but {are} held for a client whose task fits on no agent now",

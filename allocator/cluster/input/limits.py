@@ -60,6 +60,9 @@ class Limits:
     """Outstanding-offer limit: fraction of the cluster that one framework may be offered without
     answering. The agent that reaches the limit is still offered. 1: without a limit, as in
     stock Mesos."""
+    all_unanswered: float = 1.0
+    """Fraction of the cluster that all frameworks of one principal together may be offered without
+    answering. 1, which event logs without this limit mean: without a limit."""
     answered_after: float = 0.0
     """Seconds after which an unanswered offer is assumed to be used, where the master does not
     report usage (before Mesos 1.10). 0: offers are assumed to be used at once."""
@@ -80,3 +83,8 @@ class Limits:
     idle_users: int = 10_000
     """Users without frameworks and commitments that stay known, at all levels. Beyond the limit,
     users with the least mean use are forgotten early; among equals, the longest idle."""
+
+    @property
+    def bounds_unanswered(self) -> bool:
+        """Whether a limit applies to outstanding offers."""
+        return self.unanswered < 1.0 or self.all_unanswered < 1.0

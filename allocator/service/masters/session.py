@@ -474,12 +474,12 @@ class Session:
     def _warn_of_unknown_offers(self) -> None:
         """Log a warning if the limit of unanswered offers has no effect on this master."""
         limits = self._engine.settings.limits
-        if limits.unanswered < 1.0 and not (
+        if limits.bounds_unanswered and not (
             self.hello.options.tells_running or limits.answered_after
         ):
             _log.warning(
-                "limits.unanswered has no effect, because this master does not report used "
-                "resources (before Mesos 1.10); set limits.answered_after",
+                "limits.unanswered and limits.all_unanswered have no effect, because this master "
+                "does not report used resources (before Mesos 1.10); set limits.answered_after",
                 master=self.hello.master,
                 mesos=self.hello.mesos_version,
             )

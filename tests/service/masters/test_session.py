@@ -73,7 +73,7 @@ def test_an_ineffective_limit_of_unanswered_offers_is_logged(
         stream.resynchronise(agents=[AGENT], frameworks=[FRAMEWORK])
         stream.close()
         running.wait_to_say("snapshot restored")
-        assert ("limits.unanswered has no effect" in running.log.read_text()) is warned
+        assert ("limits.all_unanswered have no effect" in running.log.read_text()) is warned
 
 
 def test_answers_to_ticks_contain_the_statistics_for_the_masters_metrics(stream: Stream) -> None:
