@@ -5,6 +5,7 @@ import grp
 import os
 import pwd
 import stat
+import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -34,24 +35,81 @@ def whole(path: Path) -> Iterator[Path]:
     that is no regular file, such as a pipe or /dev/null, is written to directly. If `path` is a
     symbolic link, the link stays and its target is replaced.
 
+    Another user may be able to write the folder, and could exchange names in it for links. So the
+    temporary file is in a new folder of this user only, which a descriptor names (Linux only).
+
     Raises:
-        OSError: the file cannot be replaced; the error names `path`, not the temporary file.
+        OSError: the file cannot be replaced, or is a link of another user; the error names `path`,
+            not the temporary file.
     """
-    is_special = path.exists() and not path.is_file()
-    target = path.resolve()
-    temporary = path if is_special else target.with_name(f"{target.name}.{os.getpid()}.part")
+    if path.exists() and not path.is_file():
+        with _named_by_descriptor(path, os.O_PATH) as temporary, _errors_naming(path, temporary):
+            if temporary.is_file():
+                raise OSError(errno.EINVAL, _NOT_PLAIN, str(path))
+            yield temporary
+        return
+    target = _target_of(path)
+    prefix = target.with_name(f".part-{os.getpid()}-")
+    with _errors_naming(path, prefix):
+        folder = Path(tempfile.mkdtemp(dir=prefix.parent, prefix=prefix.name))
+    flags = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW
     try:
-        yield temporary
-        if not is_special:
-            temporary.replace(target)
+        with _named_by_descriptor(folder, flags) as own, _errors_naming(path, own):
+            temporary = own / target.name
+            try:
+                yield temporary
+                temporary.replace(target)
+            finally:
+                temporary.unlink(missing_ok=True)
+    finally:
+        with suppress(OSError):  # another user may have exchanged the folder
+            folder.rmdir()
+
+
+def _target_of(path: Path) -> Path:
+    """Return the file that replaces a regular file, a missing file, or the target of a link.
+
+    Raises:
+        OSError: the path is a link of another user, who could choose which file is replaced.
+    """
+    try:
+        status = path.lstat()
+    except FileNotFoundError:
+        return path.parent.resolve() / path.name
+    if not stat.S_ISLNK(status.st_mode):
+        return path.parent.resolve() / path.name
+    if status.st_uid not in {0, os.geteuid()}:
+        owner = user_name(status.st_uid)
+        raise OSError(errno.EPERM, f"a link of user {owner}; name another file", str(path))
+    return path.resolve()
+
+
+@contextmanager
+def _named_by_descriptor(path: Path, flags: int) -> Iterator[Path]:
+    """Yield a name of a file that stays if another file gets its path; without /proc, the path.
+
+    Args:
+        path: The file or folder.
+        flags: Flags as for `os.open`.
+    """
+    descriptor = os.open(path, flags | os.O_CLOEXEC)
+    try:
+        name = Path(f"/proc/self/fd/{descriptor}")
+        yield name if name.exists() else path
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _errors_naming(path: Path, temporary: Path) -> Iterator[None]:
+    """Let errors that name a temporary path, or whose write failed, name `path` instead."""
+    try:
+        yield
     except OSError as error:
         nameless = error.filename is None and error.errno in _OF_WRITES
         if error.errno is None or not (nameless or str(temporary) in str(error)):
             raise
         raise OSError(error.errno, os.strerror(error.errno), str(path)) from error
-    finally:
-        if not is_special:
-            temporary.unlink(missing_ok=True)
 
 
 def reason(error: OSError) -> str:

@@ -48,7 +48,7 @@ def test_a_device_and_a_pipe_are_written_to_and_not_replaced(tmp_path: Path) -> 
         os.close(reader)
     assert stat.S_ISFIFO(pipe.stat().st_mode)
     with whole(Path("/dev/null")) as part:
-        assert part == Path("/dev/null")
+        assert part.samefile("/dev/null")
 
 
 def test_a_link_is_kept_and_its_file_is_replaced(tmp_path: Path) -> None:
@@ -59,6 +59,52 @@ def test_a_link_is_kept_and_its_file_is_replaced(tmp_path: Path) -> None:
         part.write_text("new")
     assert link.is_symlink()
     assert file.read_text() == "new"
+
+
+def test_a_link_that_appears_during_a_write_leads_to_no_file(tmp_path: Path) -> None:
+    private = tmp_path / "thesis"
+    private.write_text("own")
+    folder = tmp_path / "shared"
+    folder.mkdir()
+    (folder / f"page.html.{os.getpid()}.part").symlink_to(private)
+    with whole(folder / "page.html") as part:
+        for name in list(folder.iterdir()):  # a user who may write the folder exchanges its names
+            name.rename(f"{name}-away")
+            name.symlink_to(tmp_path)
+        part.write_text("new")
+        (folder / "page.html").symlink_to(private)
+    assert private.read_text() == "own"
+    assert (folder / "page.html").read_text() == "new"
+    assert not (folder / "page.html").is_symlink()
+
+
+def test_a_pipe_that_becomes_a_link_leads_to_no_file(tmp_path: Path) -> None:
+    private, pipe = tmp_path / "thesis", tmp_path / "pipe"
+    private.write_text("own")
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        with whole(pipe) as part:
+            pipe.unlink()
+            pipe.symlink_to(private)
+            part.write_text("through")
+        assert os.read(reader, 100) == b"through"
+    finally:
+        os.close(reader)
+    assert private.read_text() == "own"
+
+
+def test_a_link_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    private, link = tmp_path / "thesis", tmp_path / "page.html"
+    private.write_text("own")
+    link.symlink_to(private)
+    monkeypatch.setattr(os, "geteuid", lambda: 4711)
+    if link.lstat().st_uid == 0:
+        os.lchown(link, 4712, -1)
+    with pytest.raises(OSError, match="a link of user") as caught, whole(link):
+        pass
+    assert caught.value.filename == str(link)
+    assert private.read_text() == "own"
 
 
 @pytest.mark.parametrize(
