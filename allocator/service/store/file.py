@@ -4,6 +4,7 @@ A new file appears at its path only once it is complete. Damaged and foreign fil
 without being changed.
 """
 
+import errno
 import fcntl
 import os
 import shutil
@@ -20,6 +21,11 @@ from allocator.service.store import StoreError, StoreInUse, StoreUnavailable
 COMPANIONS = ("-journal", "-wal")
 """Suffixes of the files that a crash may leave next to a SQLite file."""
 _MAGIC = b"SQLite format 3\0"
+_WITH_WAL = b"\2\2"
+"""Versions in the header of a SQLite file with a write-ahead log, which SQLite reads on disk only.
+"""
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+"""Error numbers of a full disk."""
 
 
 def claim(path: Path, make: Callable[[sqlite3.Connection], object]) -> BinaryIO:
@@ -100,16 +106,24 @@ def layout_version(path: Path, application_id: int, known: Sequence[int]) -> int
 
 @contextmanager
 def open_copy(path: Path) -> Iterator[sqlite3.Connection]:
-    """Yield a connection to a temporary copy of a SQLite file and its journal files.
+    """Yield a connection to a copy of a SQLite file and of its journal files.
 
-    The file itself stays unchanged, even if SQLite recovers the copy after a crash.
+    The file itself stays unchanged, even if SQLite recovers the copy after a crash. Without a
+    journal, the copy is in memory, else beside the file. Any user could fill the machine's folder
+    for temporary files.
     """
-    with tempfile.TemporaryDirectory(prefix="longshare-") as folder:
+    companions = [suffix for suffix in COMPANIONS if os.path.lexists(f"{path}{suffix}")]
+    content = path.read_bytes()
+    if not companions and content[18:20] != _WITH_WAL:
+        with closing(sqlite3.connect(":memory:")) as connection:
+            connection.deserialize(content)
+            yield connection
+        return
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".copy-") as folder:
         copy = Path(folder, "store")
-        shutil.copyfile(path, copy)
-        for suffix in COMPANIONS:
-            with suppress(FileNotFoundError):  # such a file exists only after a crash
-                shutil.copyfile(f"{path}{suffix}", f"{copy}{suffix}")
+        copy.write_bytes(content)
+        for suffix in companions:
+            shutil.copyfile(f"{path}{suffix}", f"{copy}{suffix}")
         with closing(sqlite3.connect(copy)) as connection:
             yield connection
 

@@ -70,8 +70,10 @@ class SqliteStore:
                     self._replace_damaged(error)
                 self._connection = self._connect()
                 stack.pop_all()
-        except StoreUnavailable as error:  # an unusable disk does not recover by waiting
-            raise StoreError(str(error)) from error
+        except StoreUnavailable as error:
+            if isinstance(error.__cause__, OSError) and error.__cause__.errno in file.FULL:
+                raise  # another user may have filled the disk, and may leave
+            raise StoreError(str(error)) from error  # an unusable disk does not recover by waiting
 
     def load(self) -> Memory | None:
         """Return the commitments and operator settings that the file contained when it was opened.

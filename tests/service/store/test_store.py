@@ -1,6 +1,7 @@
 """Commitments survive the service, and no file of another program is changed."""
 
 import asyncio
+import errno
 import hashlib
 import json
 import math
@@ -10,6 +11,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -276,6 +278,33 @@ def test_a_full_disk_keeps_the_former_memory(tmp_path: Path) -> None:
         assert stored(file) == memory(1.0)
         store.save(whole(memory(3.0)))
     assert stored(file) == memory(3.0)
+
+
+def test_a_start_needs_no_folder_for_temporary_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "commitments.sqlite"
+    with closing(SqliteStore(file)) as store:
+        store.save(whole(memory(1.0)))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "full"))  # any user can fill it
+    with closing(SqliteStore(file)) as store:
+        assert store.load() == memory(1.0)
+    with closing(sqlite3.connect(file)) as connection:
+        connection.execute("PRAGMA journal_mode = WAL")
+    with closing(SqliteStore(file)) as store:
+        assert store.load() == memory(1.0)
+    assert {path.name for path in tmp_path.iterdir()} == {file.name}
+
+
+def test_a_start_beside_a_full_disk_may_be_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(**_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", fail)
+    with pytest.raises(StoreUnavailable, match="No space left"):
+        SqliteStore(tmp_path / "commitments.sqlite")
 
 
 def test_a_removed_file_is_created_again(tmp_path: Path) -> None:
