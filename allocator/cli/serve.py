@@ -49,7 +49,7 @@ def serve(
     """Run the allocator service, which decides the offers of a Mesos master.
 
     The service stops cleanly on SIGTERM and Ctrl-C. Exit code 2: the configuration cannot be used.
-    Exit code 1: the store does not answer now, but may later.
+    Exit code 1: the store or an address cannot be used yet.
 
     Example: longshare serve --config longshare.toml --record events.log
     """
@@ -86,7 +86,7 @@ def run_service(
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     from allocator.service import logs
     from allocator.service.accounting import place
-    from allocator.service.config import ConfigError
+    from allocator.service.config import AddressTaken, ConfigError
     from allocator.service.loop import loop_latency
     from allocator.service.store import StoreUnavailable
 
@@ -107,7 +107,8 @@ def run_service(
         loop_latency.run(lambda latency: serve(settings, latency))
     except ConfigError as error:
         typer.echo(f"{command}: {error}", err=True)
-        raise typer.Exit(2) from error
+        # systemd restarts the service unless its configuration is wrong.
+        raise typer.Exit(1 if isinstance(error, AddressTaken) else 2) from error
     except StoreUnavailable as error:
         typer.echo(f"{command}: store: {error}", err=True)
         raise typer.Exit(1) from error

@@ -81,6 +81,10 @@ class ConfigError(ValueError):
     """The configuration cannot be used; the message names the setting and the reason."""
 
 
+class AddressTaken(ConfigError):  # noqa: N818 - like StoreInUse
+    """Another program listens on a configured address, and may end later."""
+
+
 class SettingsSection(BaseModel):
     """Base class of the tables of the configuration file.
 

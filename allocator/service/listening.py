@@ -1,5 +1,6 @@
 """Runs the gRPC servers for masters and for operators, on one port or two."""
 
+import errno
 import os
 import socket
 import time
@@ -14,7 +15,7 @@ import structlog
 from allocator.contract.admin_pb2_grpc import add_AdminServicer_to_server
 from allocator.files import reason
 from allocator.service import own_sockets
-from allocator.service.config import ConfigError, ListenSection, TlsSection, read_file
+from allocator.service.config import AddressTaken, ConfigError, ListenSection, TlsSection, read_file
 from allocator.service.connections import Connections
 from allocator.service.masters.sessions import Sessions
 from allocator.service.operators.admin import Admin
@@ -202,7 +203,8 @@ async def _port(
             else:
                 bound = server.add_secure_port(address, _credentials(section.tls))
         except RuntimeError as error:
-            raise ConfigError(
+            kind = AddressTaken if _is_taken(address) else ConfigError
+            raise kind(
                 f"listen.{name}: cannot listen on {address}; check that this machine has the "
                 "address, and that no other program listens there"
             ) from error
@@ -214,6 +216,19 @@ async def _port(
         yield 0 if address.startswith("unix:") else bound
     finally:
         await server.stop(GRACE)  # also removes a Unix socket
+
+
+def _is_taken(address: str) -> bool:
+    """Return whether another program listens on a TCP address; gRPC reports no reason."""
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_server(
+            (host.strip("[]"), int(port)),
+            family=socket.AF_INET6 if ":" in host else socket.AF_INET,
+        ).close()
+    except OSError as error:
+        return error.errno == errno.EADDRINUSE
+    return False
 
 
 def _credentials(section: TlsSection) -> grpc.ServerCredentials:

@@ -1,11 +1,12 @@
 """The service's HTTP server: metrics for Prometheus, health checks, and the status page."""
 
 import asyncio
+import errno
 import ipaddress
 import math
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from importlib.resources import files
 
 import structlog
@@ -44,6 +45,8 @@ _PROTECTION = {
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-store",
 }
+LISTEN_EVERY = 5.0
+"""Seconds between two attempts to listen while another program has the port."""
 
 _log = structlog.get_logger(__name__)
 
@@ -93,28 +96,79 @@ async def serving(  # noqa: PLR0913, PLR0917 - every source of the pages
     # A closed connection ends its request, so the limit of connections limits requests.
     runner = web.AppRunner(app, access_log=None, handler_cancellation=True)
     await runner.setup()
-    host, _, port = section.address.rpartition(":")
+    server = _Listener(section, guard)
     try:
-        # A restarted service can bind the port although browsers still hold old connections.
-        listening = await asyncio.get_running_loop().create_server(
-            guard, host.strip("[]"), int(port), reuse_address=True, backlog=EACH_TURN
-        )
-        for accepting in listening.sockets:  # asyncio has one number for both
-            with accepting.dup() as second:
-                second.listen(BACKLOG)
-    except OSError as error:
+        await server.begin()
+    except ConfigError:
         await runner.cleanup()
-        raise ConfigError(
-            f"metrics.address: cannot listen on {section.address}: {bind_error(error)}; stop the "
-            "other program, or choose another address"
-        ) from error
-    bound = listening.sockets[0].getsockname()[1]
-    _log.info("serving metrics", url=f"http://{host}:{bound}/metrics")
+        raise
     try:
         yield
     finally:
-        listening.close()
+        server.close()
         await runner.cleanup()
+
+
+class _Listener:
+    """Listens for HTTP connections, at once or as soon as another program leaves the port.
+
+    Args:
+        section: The settings `[metrics]`.
+        guard: Makes the protocol of a connection.
+    """
+
+    def __init__(self, section: MetricsSection, guard: Guard) -> None:
+        self._address = section.address
+        self._guard = guard
+        self._server: asyncio.Server | None = None
+        self._waiting: asyncio.Task[None] | None = None
+        """Tries again while another program has the port; None if the port was free."""
+
+    async def begin(self) -> None:
+        """Listen, or log that another program has the port, and try again regularly.
+
+        Any user of this machine may take a port while no service runs. So a taken port stops the
+        metrics, but no offers.
+
+        Raises:
+            ConfigError: the address cannot be used.
+        """
+        try:
+            await self._listen()
+        except OSError as error:
+            refusal = (
+                f"metrics.address: cannot listen on {self._address}: {bind_error(error)}; stop the "
+                "other program, or choose another address"
+            )
+            if error.errno != errno.EADDRINUSE:
+                raise ConfigError(refusal) from error
+            _log.error("no metrics and no status page until the port is free", reason=refusal)
+            self._waiting = asyncio.create_task(self._wait())
+
+    def close(self) -> None:
+        """Stop to listen, or to try."""
+        if self._waiting is not None:
+            self._waiting.cancel()
+        if self._server is not None:
+            self._server.close()
+
+    async def _wait(self) -> None:
+        while self._server is None:
+            await asyncio.sleep(LISTEN_EVERY)
+            with suppress(OSError):
+                await self._listen()
+
+    async def _listen(self) -> None:
+        host, _, port = self._address.rpartition(":")
+        # A restarted service can bind the port although browsers still hold old connections.
+        self._server = await asyncio.get_running_loop().create_server(
+            self._guard, host.strip("[]"), int(port), reuse_address=True, backlog=EACH_TURN
+        )
+        for accepting in self._server.sockets:  # asyncio has one number for both
+            with accepting.dup() as second:
+                second.listen(BACKLOG)
+        bound = self._server.sockets[0].getsockname()[1]
+        _log.info("serving metrics", url=f"http://{host}:{bound}/metrics")
 
 
 _Handler = Callable[[web.Request], Awaitable[web.Response]]
