@@ -35,8 +35,8 @@ def whole(path: Path) -> Iterator[Path]:
     that is no regular file, such as a pipe or /dev/null, is written to directly. If `path` is a
     symbolic link, the link stays and its target is replaced.
 
-    Another user may be able to write the folder, and could exchange names in it for links. So the
-    temporary file is in a new folder of this user only, which a descriptor names (Linux only).
+    Another user may be able to write the folder, and to exchange names there for links. Therefore
+    the temporary file is in a folder of this user only, named by its descriptor (Linux only).
 
     Raises:
         OSError: the file cannot be replaced, or is a link of another user; the error names `path`,
@@ -67,10 +67,10 @@ def whole(path: Path) -> Iterator[Path]:
 
 
 def _target_of(path: Path) -> Path:
-    """Return the file that replaces a regular file, a missing file, or the target of a link.
+    """Return the path to replace: the target of a link, or the path itself.
 
     Raises:
-        OSError: the path is a link of another user, who could choose which file is replaced.
+        OSError: the path is a link of another user.
     """
     try:
         status = path.lstat()
@@ -86,7 +86,7 @@ def _target_of(path: Path) -> Path:
 
 @contextmanager
 def _named_by_descriptor(path: Path, flags: int) -> Iterator[Path]:
-    """Yield a name of a file that stays if another file gets its path; without /proc, the path.
+    """Yield a stable name of a file, even if another file gets its path; without /proc, the path.
 
     Args:
         path: The file or folder.
@@ -102,7 +102,7 @@ def _named_by_descriptor(path: Path, flags: int) -> Iterator[Path]:
 
 @contextmanager
 def _errors_naming(path: Path, temporary: Path) -> Iterator[None]:
-    """Let errors that name a temporary path, or whose write failed, name `path` instead."""
+    """Replace a temporary path by `path` in errors, and name `path` in errors without a file."""
     try:
         yield
     except OSError as error:
