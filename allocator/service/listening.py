@@ -237,6 +237,10 @@ def _credentials(section: TlsSection) -> grpc.ServerCredentials:
     The files are read again at most once per `LOOK_EVERY` seconds. If they cannot be read, a
     warning is logged, and the previous certificates stay in use.
 
+    gRPC then also makes new keys for session tickets. With a ticket, a peer resumes a TLS session
+    without a check of its certificate, which may have ended since: BoringSSL permits this for two
+    days.
+
     Raises:
         ConfigError: a file cannot be read at the start.
     """
@@ -255,11 +259,10 @@ def _credentials(section: TlsSection) -> grpc.ServerCredentials:
                 "renewed certificates cannot be used; the service keeps the former ones",
                 reason=str(error),
             )
-            return None
-        if files == current:
-            return None
+            files = current
+        if files != current:
+            _log.info("certificates renewed", certificate=str(section.certificate))
         current = files
-        _log.info("certificates renewed", certificate=str(section.certificate))
         return _certificates(files)
 
     return grpc.dynamic_ssl_server_credentials(

@@ -3,6 +3,7 @@
 import json
 import shutil
 import socket
+import ssl
 import subprocess
 import sys
 import time
@@ -140,6 +141,32 @@ def test_a_renewed_certificate_is_used_without_a_restart(tmp_path: Path) -> None
         shutil.copy(renewed.certificate, authority.folder / "service.pem")
         time.sleep(LOOK_EVERY)
         assert asks(running, Identity(newer.certificate)).cluster.policy == "sdrf"
+
+
+def test_no_session_is_resumed_without_a_check_of_the_certificate(tmp_path: Path) -> None:
+    authority = Authority(tmp_path / "authority").found()
+    client = authority.issue("client")
+    context = ssl.create_default_context(cafile=str(client.authority))
+    context.load_cert_chain(str(client.certificate), str(client.key))
+    context.set_alpn_protocols(["h2"])
+
+    def connect(running: Service, former: ssl.SSLSession | None) -> ssl.SSLSession | None:
+        host, _, port = running.address.rpartition(":")
+        with (
+            socket.create_connection((host, int(port))) as plain,
+            context.wrap_socket(plain, server_hostname=host, session=former) as encrypted,
+        ):
+            encrypted.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4)) + bytes(5))
+            encrypted.recv(100)  # the ticket comes first
+            assert not encrypted.session_reused
+            return encrypted.session
+
+    with protected(tmp_path, authority, mutual=True) as running:
+        session = connect(running, None)
+        assert session is not None
+        assert session.has_ticket
+        time.sleep(LOOK_EVERY)
+        connect(running, session)
 
 
 def test_a_master_and_an_operator_connect_by_mtls(
