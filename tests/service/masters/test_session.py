@@ -260,7 +260,7 @@ def test_a_second_service_at_the_same_address_is_refused(tmp_path: Path, *, over
         config = (tmp_path / "longshare.toml").read_text()
         (tmp_path / "again.toml").write_text(config.replace(str(first.store), f"{tmp_path}/other"))
         completed = longshare("serve", "--config", str(tmp_path / "again.toml"))
-        assert completed.returncode == 2
+        assert completed.returncode == (1 if over_tcp else 2), "a port may become free"
         assert "listen.address" in completed.stderr
         stream = Stream(first.address)
         stream.open()
