@@ -208,3 +208,6 @@ class Quantities(Mapping[str, int]):
 
     def __str__(self) -> str:
         return ";".join(f"{name}:{amount / 1000:g}" for name, amount in self._milli.items())
+
+
+NO_QUANTITIES: Final = Quantities()

@@ -12,12 +12,12 @@ from typing import NamedTuple, TypeVar
 from typing_extensions import override
 
 from allocator.fairness.policies.policy import Policy
-from allocator.fairness.quantities import Quantities
+from allocator.fairness.quantities import NO_QUANTITIES, Quantities
 from allocator.slurm.jobs import ClusterNode, Job, JobDetail, JobKey, SeenJob
 from allocator.slurm.owned_nodes import NodeEvent, OwnedNodes, present_job
 from allocator.slurm.shares import ShareTree, name_of
 from allocator.slurm.task_shares import ALL_TASKS, TASKS
-from allocator.slurm.timelines import NOTHING, Attempt, Correction, JobTimeline, Step, UserPath
+from allocator.slurm.timelines import Attempt, Correction, JobTimeline, Step, UserPath
 from allocator.slurm.users import Associations, UserKey, user_path
 from allocator.users.memory import Memory
 from allocator.users.settings import DeclaredUser, UserSettings
@@ -446,7 +446,7 @@ class ClusterState:
                 time = self.settled.now
             self._capacity = capacity
             self.capacities.append((time, capacity))
-            self._global.append(_Change(time, _CAPACITY, _NO_JOB, (), NOTHING, capacity))
+            self._global.append(_Change(time, _CAPACITY, _NO_JOB, (), NO_QUANTITIES, capacity))
         self.nodes = {node.name: node for node in nodes}
         self._count_idle(self._owned.set_nodes(nodes), now)
 
@@ -662,22 +662,22 @@ class ClusterState:
         since = self.settled.now
         changes = [change for change in self._global if change.time <= until]
         changes += [
-            _Change(time, _JOIN, _NO_JOB, user, NOTHING, NOTHING)
+            _Change(time, _JOIN, _NO_JOB, user, NO_QUANTITIES, NO_QUANTITIES)
             for user, time in self._joining.items()
             if time <= until
         ]
         settled = set()
         for job in self._unsettled:
-            owner, held = self._held.get(job, ((), NOTHING))
+            owner, held = self._held.get(job, ((), NO_QUANTITIES))
             steps = self._timelines[job].steps()
-            now_owner, now_held = owner, NOTHING
+            now_owner, now_held = owner, NO_QUANTITIES
             for user, step in steps:
                 if step.time > since:
                     break
                 now_owner, now_held = user, step.quantities
             if held and (not now_held or now_owner != owner):  # seen too late
-                changes.append(_change(since, job, owner, held, NOTHING))
-                held = NOTHING
+                changes.append(_change(since, job, owner, held, NO_QUANTITIES))
+                held = NO_QUANTITIES
             if now_held != held:  # seen too late, or a new start of the state
                 changes.append(_change(since, job, now_owner, held, now_held))
                 held = now_held

@@ -4,12 +4,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
-from allocator.fairness.quantities import Quantities
+from allocator.fairness.quantities import NO_QUANTITIES, Quantities
 from allocator.slurm.jobs import Job, JobDetail
 
 UserPath: TypeAlias = tuple[str, ...]
 """Names from the root of the tree of users to the user. Without a tree: one name."""
-NOTHING = Quantities()
 _ROUNDING = 2.0
 """Seconds. Slurm rounds times to whole seconds, so durations that differ by less may be equal."""
 
@@ -91,7 +90,7 @@ class Attempt:
             if self.end is None or self.sizes[0].time < self.end:
                 yield self.sizes[0]
             if self.end is not None:
-                yield Step(self.end, NOTHING)
+                yield Step(self.end, NO_QUANTITIES)
             return
         changes = {step.time for step in self.sizes}
         for begin, finish in self.pauses:
@@ -105,7 +104,7 @@ class Attempt:
             )
             yield Step(time, _without_cores(size) if suspended else size)
         if self.end is not None:
-            yield Step(self.end, NOTHING)
+            yield Step(self.end, NO_QUANTITIES)
 
 
 def _possible(detail: JobDetail, start: float, now: float) -> bool:

@@ -14,7 +14,7 @@ from allocator.fairness.framework_sorter import FrameworkSorter
 from allocator.fairness.metering import AccountCheckpoint, Meter
 from allocator.fairness.policies.policy import accumulates
 from allocator.fairness.pool import Pool, restore_accumulated_use
-from allocator.fairness.quantities import Quantities
+from allocator.fairness.quantities import NO_QUANTITIES, Quantities
 from allocator.fairness.standing import Standing
 from allocator.users.commitments import (
     NEGLIGIBLE_COMMITMENT,
@@ -48,7 +48,6 @@ _USERS_A_STEP = 100
 _SORT_AGAIN = 60.0
 """Seconds between two sorts of idle users, if the first has not reduced them to the limit."""
 NO_REPEATS: Final[Repeats] = {}
-_NOTHING = Quantities()
 
 
 @mypyc_attr(allow_interpreted_subclasses=True, serializable=True)
@@ -900,7 +899,7 @@ class UserTree(Generic[Client]):
         Args:
             name: A user or virtual leaf.
         """
-        return _NOTHING
+        return NO_QUANTITIES
 
     def _pool_of(self, name: str) -> Pool[str] | None:
         """Return the pool in which a user or virtual leaf competes; None if unknown."""

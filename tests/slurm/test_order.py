@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allocator.fairness.policies import create
-from allocator.fairness.quantities import Quantities
+from allocator.fairness.quantities import NO_QUANTITIES, Quantities
 from allocator.slurm.jobs import ClusterNode, Job
 from allocator.slurm.order import Order, order_jobs
 from allocator.slurm.shares import ShareTree
-from allocator.slurm.timelines import NOTHING, UserPath
+from allocator.slurm.timelines import UserPath
 from allocator.users.settings import UserSettings
 from tests.counted import counted
 from tests.examples import examples
@@ -42,7 +42,7 @@ def tree(users: dict[UserPath, str], policy: str = "sdrf") -> ShareTree:
     shares.set_capacity(CAPACITY)
     for path, held in users.items():
         shares.add(path)
-        shares.change(path, NOTHING, Quantities.parse(held))
+        shares.change(path, NO_QUANTITIES, Quantities.parse(held))
     shares.advance(30.0)
     return shares
 

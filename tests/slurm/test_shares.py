@@ -3,9 +3,8 @@
 import pytest
 
 from allocator.fairness.policies import create
-from allocator.fairness.quantities import Quantities
+from allocator.fairness.quantities import NO_QUANTITIES, Quantities
 from allocator.slurm.shares import ShareTree
-from allocator.slurm.timelines import NOTHING
 from allocator.users.settings import UserSettings
 
 ANN, BOB, CYD = ("physics", "ann"), ("physics", "bob"), ("maths", "cyd")
@@ -17,7 +16,7 @@ def shares() -> ShareTree:
     tree.set_capacity(Quantities.parse("cpus:100"))
     for path in (ANN, BOB, CYD):
         tree.add(path)
-    tree.change(ANN, NOTHING, Quantities.parse("cpus:80"))
+    tree.change(ANN, NO_QUANTITIES, Quantities.parse("cpus:80"))
     return tree
 
 
@@ -25,7 +24,7 @@ def test_changes_of_a_fork_do_not_reach_the_settled_tree() -> None:
     settled = shares()
     settled.tree.order_weight("physics/ann", 3.0, seconds=30.0)
     present = settled.fork()
-    present.change(CYD, NOTHING, Quantities.parse("cpus:20"))
+    present.change(CYD, NO_QUANTITIES, Quantities.parse("cpus:20"))
     present.add(("maths", "dee"))
     present.advance(40.0)
     assert present.standing(CYD).share == 0.2
@@ -66,7 +65,7 @@ def test_a_user_whose_name_an_account_gets_keeps_its_resources_in_a_virtual_leaf
     assert tree.standing(leaf).commitment == commitment > 0.0
     assert set(tree.users()) == {leaf, (*ANN, "dee"), BOB, CYD}
     assert set(tree.pools) == {(), ("physics",), ANN, ("maths",)}
-    tree.change(ANN, Quantities.parse("cpus:80"), NOTHING)
+    tree.change(ANN, Quantities.parse("cpus:80"), NO_QUANTITIES)
     for path in (leaf, ANN, ("physics",)):
         assert not tree.standing(path).allocation
 
@@ -74,7 +73,7 @@ def test_a_user_whose_name_an_account_gets_keeps_its_resources_in_a_virtual_leaf
 def test_a_job_counts_for_a_user_whose_name_an_account_has_got_before_the_start() -> None:
     tree = shares()
     tree.add((*BOB, "dee"))
-    tree.change(BOB, NOTHING, Quantities.parse("cpus:7"))
+    tree.change(BOB, NO_QUANTITIES, Quantities.parse("cpus:7"))
     assert tree.standing((*BOB, ".")).allocation.to_doubles() == {"cpus": 7.0}
     assert tree.standing(BOB).allocation.to_doubles() == {"cpus": 7.0}
 

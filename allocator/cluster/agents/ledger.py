@@ -17,10 +17,9 @@ from allocator.cluster.resources import NOTHING, Resources
 from allocator.cluster.users import UserTask
 from allocator.contract import mesos_pb2 as mesos
 from allocator.cooperative import Cooperative, run_to_completion
-from allocator.fairness.quantities import Quantities
+from allocator.fairness.quantities import NO_QUANTITIES, Quantities
 from allocator.users.tree import NO_REPEATS, Repeats
 
-_NOTHING = Quantities()
 _ALLOCATIONS_A_STEP = 50
 """Allocations to a framework, of an agent and a role each, that a step counts or ends."""
 _CLIENTS_A_STEP = 200
@@ -266,7 +265,7 @@ class Ledger:
                     self.used.outstanding.note(client)
         for role, several in ordinary.items():
             self.clients.allocate(
-                Client(role, framework.id), sum(several, start=_NOTHING), count=len(several)
+                Client(role, framework.id), sum(several, start=NO_QUANTITIES), count=len(several)
             )
         yield from self.refresh_in_steps(framework)
 

@@ -8,19 +8,17 @@ semantics, §2.3, `sorter/drf`).
 
 import heapq
 from collections.abc import Collection, Iterable, Iterator
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 from allocator.cluster.frameworks.framework import Client
 from allocator.cluster.resources import Kind, Resources
-from allocator.fairness.quantities import Quantities
+from allocator.fairness.quantities import NO_QUANTITIES, Quantities
 from allocator.users.tree import NO_REPEATS, Repeats
 
 Volume: TypeAlias = tuple[str, Kind]
 """Agent ID and resource kind of a shared volume."""
 _Mask: TypeAlias = int
 """A set of an agent's shared volumes: an integer with one bit for each volume."""
-
-_NOTHING: Final = Quantities()
 
 
 class SharedVolumes:
@@ -48,7 +46,7 @@ class SharedVolumes:
 
     def size(self, client: Client) -> Quantities:
         """Return the total size of the shared volumes that a client holds."""
-        return self._sizes.get(client, _NOTHING)
+        return self._sizes.get(client, NO_QUANTITIES)
 
     def change(
         self,
@@ -83,8 +81,8 @@ class SharedVolumes:
         if not removed and not added:
             return NO_REPEATS
         levels = list(names)
-        increases = dict.fromkeys(levels, _NOTHING)
-        decreases = dict.fromkeys(levels, _NOTHING)
+        increases = dict.fromkeys(levels, NO_QUANTITIES)
+        decreases = dict.fromkeys(levels, NO_QUANTITIES)
         for agent, kinds in _by_agent(added).items():
             numbers = self._numbers.setdefault(agent, _VolumeNumbers())
             mask = numbers.hold(kinds)
@@ -92,7 +90,7 @@ class SharedVolumes:
             for name, size in numbers.sizes(repeated):
                 increases[name] += size
                 by_agent = self._repeated.setdefault(name, {})
-                by_agent[agent] = by_agent.get(agent, _NOTHING) + size
+                by_agent[agent] = by_agent.get(agent, NO_QUANTITIES) + size
         for agent, kinds in _by_agent(removed).items():
             numbers = self._numbers[agent]
             mask = numbers.mask(kinds)
@@ -121,8 +119,8 @@ class SharedVolumes:
         """
         repeated = self._repeated.get(name, {})
         if agent is not None:
-            return repeated.get(agent, _NOTHING)
-        return sum(repeated.values(), start=_NOTHING)
+            return repeated.get(agent, NO_QUANTITIES)
+        return sum(repeated.values(), start=NO_QUANTITIES)
 
     def _add(self, name: str, agent: str, volumes: _Mask) -> _Mask:
         """Record one more holder among the clients of a user or virtual leaf, for each volume.
@@ -224,10 +222,10 @@ class _VolumeNumbers:
         Args:
             masks: Pairs of a name and a mask, those of users above others last.
         """
-        before, total = 0, _NOTHING
+        before, total = 0, NO_QUANTITIES
         for name, mask in masks:
             if before & ~mask:
-                before, total = 0, _NOTHING
+                before, total = 0, NO_QUANTITIES
             total += self._size(mask & ~before)
             before = mask
             if total:

@@ -8,9 +8,7 @@ from allocator.cluster.agents.shared_volumes import Volume, sizes, volumes
 from allocator.cluster.frameworks.framework import Client
 from allocator.cluster.resources import NOTHING, Resources
 from allocator.cooperative import Cooperative
-from allocator.fairness.quantities import Quantities
-
-_NO_QUANTITIES = Quantities()
+from allocator.fairness.quantities import NO_QUANTITIES, Quantities
 
 
 class LeastUse:
@@ -91,10 +89,10 @@ class OutstandingOffers:
             outstanding: Returns the quantities of a client in outstanding offers.
         """
         for client in self._changed:
-            before, after = self._by_client.pop(client, _NO_QUANTITIES), outstanding(client)
+            before, after = self._by_client.pop(client, NO_QUANTITIES), outstanding(client)
             if after:
                 self._by_client[client] = after
-            total = self._by_framework.pop(client.framework, _NO_QUANTITIES) - before + after
+            total = self._by_framework.pop(client.framework, NO_QUANTITIES) - before + after
             if total:
                 self._by_framework[client.framework] = total
         self._changed.clear()
@@ -129,7 +127,7 @@ class UsedResources:
 
     def of(self, client: Client) -> Quantities:
         """Return the quantities that a client uses on all agents together."""
-        return self._sums.get(client, _NO_QUANTITIES)
+        return self._sums.get(client, NO_QUANTITIES)
 
     def apart_from_volumes(self, client: Client) -> Quantities:
         """Return the quantities that a client uses on all agents, without shared volumes."""
@@ -175,7 +173,7 @@ class UsedResources:
             clients.pop(client, None)
             if not clients:
                 del self.by_agent[agent]
-        total = self._sums.get(client, _NO_QUANTITIES) - before.scalars + after.scalars
+        total = self._sums.get(client, NO_QUANTITIES) - before.scalars + after.scalars
         if total:
             self._sums[client] = total
         else:
@@ -192,7 +190,7 @@ class UsedResources:
         used = self.volumes.setdefault(client, set())
         used -= ended
         used |= begun
-        size = self._volume_sizes.get(client, _NO_QUANTITIES) - sizes(ended) + sizes(begun)
+        size = self._volume_sizes.get(client, NO_QUANTITIES) - sizes(ended) + sizes(begun)
         if used:
             self._volume_sizes[client] = size
         else:

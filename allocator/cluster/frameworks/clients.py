@@ -6,7 +6,7 @@ client.
 
 from collections.abc import Collection, Iterable, Iterator
 from itertools import count
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from allocator.cluster.agents.shared_volumes import Volume
 from allocator.cluster.frameworks.framework import Client, Framework
@@ -14,7 +14,7 @@ from allocator.cluster.input.limits import Limits
 from allocator.cluster.input.text import is_valid_role
 from allocator.cluster.settings import EngineSettings, UserKey
 from allocator.cluster.users import User, Users, UserTask
-from allocator.fairness.quantities import Quantities
+from allocator.fairness.quantities import NO_QUANTITIES, Quantities
 from allocator.users.tree import NO_REPEATS, Repeats
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 _MANY = 1000
 """Number of changed clients, in addition to the known clients, at which all count as changed."""
-_NOTHING: Final = Quantities()
 
 
 class Clients:
@@ -174,7 +173,7 @@ class Clients:
         if self.least_held is not None:
             self.least_held.lower(client, remaining - self.users.volumes.size(client))
         if self.roles is not None:
-            self.roles.note(client.role, self.users.now, _NOTHING, quantities)
+            self.roles.note(client.role, self.users.now, NO_QUANTITIES, quantities)
 
     def change_volumes(
         self, client: Client, lost: Collection[Volume], gained: Collection[Volume]

@@ -23,13 +23,12 @@ from allocator.fairness.metering import (
     UsageAccumulator,
     by_hours,
 )
-from allocator.fairness.quantities import Quantities
+from allocator.fairness.quantities import NO_QUANTITIES, Quantities
 
 _AT_ONCE = 16
 """Number of recorded changes that are added up in one cooperative step."""
 _REMEMBERED = 1000
 """Maximum number of roles whose ancestors are cached."""
-_NOTHING = Quantities()
 
 
 class _Period:
@@ -78,7 +77,7 @@ class RoleMeter:
         self._ancestors: dict[str, tuple[str, ...]] = {}
 
     def note(
-        self, role: str, now: float, added: Quantities, released: Quantities = _NOTHING
+        self, role: str, now: float, added: Quantities, released: Quantities = NO_QUANTITIES
     ) -> None:
         """Record a change of a role's allocation, to be added up later. O(1).
 
@@ -157,7 +156,7 @@ class RoleMeter:
             self._held.clear()
             self.beginning = {role: _checkpoint(now, amounts) for role, amounts in held.items()}
         for role in {**self._held, **held}:
-            amounts, at = held.get(role, _NOTHING), max(now, self._latest)
+            amounts, at = held.get(role, NO_QUANTITIES), max(now, self._latest)
             if role in self._held:
                 self._count(role, until)
                 at, held_before = self._held[role]
@@ -239,7 +238,7 @@ class RoleMeter:
             released: Quantities that are no longer allocated from then on.
         """
         for name in self._line(role):
-            at, held = max(now, self._latest), _NOTHING
+            at, held = max(now, self._latest), NO_QUANTITIES
             if name in self._held:
                 self._count(name, now)
                 at, held = self._held[name]

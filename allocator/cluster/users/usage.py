@@ -19,13 +19,12 @@ from allocator.cluster.frameworks.framework import Client
 from allocator.cluster.state import Cluster
 from allocator.cluster.users import User
 from allocator.cooperative import Cooperative
-from allocator.fairness.quantities import Quantities
+from allocator.fairness.quantities import NO_QUANTITIES, Quantities
 
 _CLIENTS_A_STEP = 200
 """Clients in a cooperative step."""
 _VOLUMES_A_STEP = 1000
 """Shared volumes in a cooperative step."""
-_NOTHING = Quantities()
 
 
 def update_usage(cluster: Cluster) -> Cooperative[None]:
@@ -56,7 +55,7 @@ def _used(cluster: Cluster) -> Cooperative[dict[str, Quantities]]:
             yield
         user = ledger.clients.node(client)
         for _pool, name in user.memberships():
-            used[name] = used.get(name, _NOTHING) + own
+            used[name] = used.get(name, NO_QUANTITIES) + own
         if client in volumes:
             shared.setdefault(user, set()).update(volumes[client])
     for name, part in (yield from parts_of_volumes(shared)).items():
