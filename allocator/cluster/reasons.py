@@ -11,7 +11,7 @@ from itertools import islice
 from typing import Literal, TypeAlias, get_args
 
 from allocator.cluster.agents.agent import Agent
-from allocator.cluster.allocation.offer_builder import has_reached_limit
+from allocator.cluster.allocation.offer_builder import OutstandingSums
 from allocator.cluster.frameworks.framework import Client, Framework, MissingCapability, OfferRules
 from allocator.cluster.frameworks.subscription import Alternatives
 from allocator.cluster.quota import Headroom, top_level
@@ -283,6 +283,8 @@ class Survey:
         self._headroom: Headroom | None = quotas.headroom() if quotas else None
         self._limits: Headroom | None = quotas.limits() if quotas else None
         """The headroom if each agent were empty, so that only the roles' limits bind."""
+        self._outstanding: OutstandingSums | None = None
+        """None until first needed."""
         self._smallest: list[Quantities] | None = None
         """Distinct task demands of clients that want offers; None until first needed."""
 
@@ -638,7 +640,9 @@ class Survey:
             return "suppressed"
         if not self._cluster.allocates:
             return "recovering"
-        return "unanswered" if has_reached_limit(self._cluster, framework) else None
+        if self._outstanding is None:
+            self._outstanding = OutstandingSums(self._cluster)
+        return "unanswered" if self._outstanding.reached(framework.id) else None
 
     def _allowed(self, client: Client, agents: set[str]) -> set[str]:
         """Return the given agents on which placement and offer constraints admit the client."""

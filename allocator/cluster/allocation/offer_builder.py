@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, TypeAlias
 
 from allocator.cluster.agents.agent import Agent
 from allocator.cluster.allocation.answer import Answer
@@ -24,40 +24,105 @@ from allocator.cluster.resources.bag import KINDS_A_STEP
 from allocator.cluster.state import Cluster
 from allocator.contract import allocator_pb2 as contract
 from allocator.cooperative import Cooperative, InParts
-from allocator.fairness.quantities import Quantities
+from allocator.fairness.quantities import NO_QUANTITIES, Quantities
 from allocator.users.tree import Repeats
 
 if TYPE_CHECKING:
     from allocator.cluster.resources.amounts import Amount
 
-_NONE: Final = Quantities()
+_Key: TypeAlias = tuple[str, str]
+"""Kind and name: "framework" and its ID, or "principal" and its name."""
+
+
+class OutstandingSums:
+    """The outstanding offers of each framework and of each principal, and their limits.
+
+    An offer is outstanding until the framework answers it. The limits are fractions of the
+    cluster's capacity, set by `limits.unanswered` and `limits.all_unanswered`. They need to know
+    which resources are used. So they apply only if the master reports used resources, or if a
+    setting makes the engine assume them. Frameworks without a principal have no common limit.
+
+    The constructor costs O(frameworks with outstanding offers); without limits, it costs O(1).
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._sums: dict[_Key, Quantities] = {}
+        self._frameworks = cluster.ledger.frameworks
+        self._limits: dict[str, dict[str, float]] = {}
+        """Kind → limit by resource; without kinds that have no limit."""
+        if cluster.ledger.used.outstanding is None:
+            return
+        limits, capacity = cluster.limits, cluster.ledger.clients.users.pool.capacity
+        fractions = {"framework": limits.unanswered}
+        if limits.all_unanswered < 1.0:
+            fractions["principal"] = limits.all_unanswered
+        for kind, fraction in fractions.items():
+            self._limits[kind] = {name: fraction * amount for name, amount in capacity.items()}
+        for framework, quantities in cluster.ledger.outstanding_offers().items():
+            self.add(framework, quantities)
+
+    def __bool__(self) -> bool:
+        """Return whether a limit applies."""
+        return bool(self._limits)
+
+    def add(self, framework: str, quantities: Quantities) -> None:
+        """Count the quantities of a further offer to a framework, given by its ID."""
+        for key in self._keys(framework):
+            self._sums[key] = self._sums.get(key, NO_QUANTITIES) + quantities
+
+    def reached(self, framework: str | None = None) -> list[_Key]:
+        """Return the kinds and names that have reached their limits.
+
+        Args:
+            framework: The framework that the limits concern, given by its ID; None: all.
+        """
+        keys = list(self._sums) if framework is None else self._keys(framework)
+        return [
+            key
+            for key in keys
+            if reaches_limit(self._sums.get(key, NO_QUANTITIES), self._limits[key[0]])
+        ]
+
+    def admits(self, allocations: Iterable[tuple[Client, Quantities]]) -> bool:
+        """Return whether all would stay below their limits with these further offers.
+
+        Args:
+            allocations: Clients, each with the quantities to offer in addition.
+        """
+        sums = self._sums.copy()
+        for client, quantities in allocations:
+            for key in self._keys(client.framework):
+                sums[key] = total = sums.get(key, NO_QUANTITIES) + quantities
+                if reaches_limit(total, self._limits[key[0]]):
+                    return False
+        return True
+
+    def _keys(self, framework: str) -> list[_Key]:
+        """Return the kind and name of a framework and of its principal, if these have a limit."""
+        keys = [("framework", framework)] if self._limits else []
+        known = self._frameworks.get(framework)
+        if "principal" in self._limits and known is not None and known.subscription.principal:
+            keys.append(("principal", known.subscription.principal))
+        return keys
 
 
 class OutstandingOfferLimit:
-    """The limits on outstanding offers, as applied in one allocation cycle.
+    """The limits on outstanding offers (`OutstandingSums`), as applied in one allocation cycle.
 
-    An offer is outstanding until the framework answers it. A framework whose outstanding offers
-    reach the limit gets no further offers in this cycle. The frameworks of one principal together
-    have a second limit. The constructor costs O(frameworks with outstanding offers); without a
-    limit, each call costs O(1).
+    A framework gets no further offers in this cycle once its outstanding offers, or those of its
+    principal, reach the limit. Without limits, each call costs O(1).
     """
 
     limited: ClientMask = 0
-    """Clients of frameworks that have reached a limit, or whose principal has reached it."""
+    """Clients of frameworks that get no further offers."""
     excluded_any = False
     """True if the limit has excluded a client that was eligible for an agent."""
 
     def __init__(self, cluster: Cluster, index: ClientIndex) -> None:
-        self._limits = outstanding_limits(cluster)
-        if self._limits is None:
-            return
-        self.outstanding: dict[tuple[str, str], Quantities] = {}
-        """Quantities in outstanding offers, by kind and name of those who have a limit; without
-        frameworks and principals that have none."""
-        self._frameworks = cluster.ledger.frameworks
+        self._sums = OutstandingSums(cluster)
         self._clients = {"framework": index.by_framework, "principal": index.by_principal}
-        for framework, quantities in cluster.ledger.outstanding_offers().items():
-            self._count(framework, quantities)
+        if self._sums:
+            self._exclude(self._sums.reached())
 
     def without(self, eligible: ClientMask) -> ClientMask:
         """Return the given clients except those of frameworks that have reached the limit."""
@@ -71,87 +136,17 @@ class OutstandingOfferLimit:
         Args:
             allocations: Clients, each with the quantities to offer in addition.
         """
-        if self._limits is None:
-            return True
-        outstanding = dict(self.outstanding)
-        for client, quantities in allocations:
-            for limited, limit in self._limited(client.framework):
-                total = outstanding.get(limited, _NONE) + quantities
-                if reaches_limit(total, limit):
-                    return False
-                outstanding[limited] = total
-        return True
+        return not self._sums or self._sums.admits(allocations)
 
     def add(self, client: Client, quantities: Quantities) -> None:
         """Count the quantities of a new offer to the client against the limits."""
-        if self._limits is not None:
-            self._count(client.framework, quantities)
+        if self._sums:
+            self._sums.add(client.framework, quantities)
+            self._exclude(self._sums.reached(client.framework))
 
-    def _count(self, framework: str, quantities: Quantities) -> None:
-        for limited, limit in self._limited(framework):
-            kind, name = limited
-            self.outstanding[limited] = total = self.outstanding.get(limited, _NONE) + quantities
-            if reaches_limit(total, limit):
-                self.limited |= self._clients[kind].get(name, 0)
-
-    def _limited(self, framework: str) -> Iterator[tuple[tuple[str, str], Mapping[str, float]]]:
-        """Yield kind and name, and the limit, of a framework and of its principal."""
-        assert self._limits is not None
-        yield ("framework", framework), self._limits.framework
-        known = self._frameworks.get(framework)
-        if self._limits.principal is not None and known is not None:
-            principal = known.subscription.principal
-            if principal:
-                yield ("principal", principal), self._limits.principal
-
-
-class OutstandingLimits(NamedTuple):
-    """The limits on outstanding offers, by resource."""
-
-    framework: Mapping[str, float]
-    """The limit of one framework."""
-    principal: Mapping[str, float] | None
-    """The limit of all frameworks of one principal together; None: without such a limit."""
-
-
-def outstanding_limits(cluster: Cluster) -> OutstandingLimits | None:
-    """Return the limits on outstanding offers; None if unlimited.
-
-    The limits are fractions of the cluster's capacity, set by `limits.unanswered` and
-    `limits.all_unanswered`. They need to know which resources are used. So they apply only if the
-    master reports used resources, or if a setting makes the engine assume them.
-    """
-    if cluster.ledger.used.outstanding is None:
-        return None
-    limits, capacity = cluster.limits, cluster.ledger.clients.users.pool.capacity
-    return OutstandingLimits(
-        {name: limits.unanswered * amount for name, amount in capacity.items()},
-        {name: limits.all_unanswered * amount for name, amount in capacity.items()}
-        if limits.all_unanswered < 1.0
-        else None,
-    )
-
-
-def has_reached_limit(cluster: Cluster, framework: Framework) -> bool:
-    """Return whether outstanding offers keep further offers from a framework.
-
-    The cost is O(frameworks with outstanding offers) if principals have a limit.
-    """
-    limits = outstanding_limits(cluster)
-    if limits is None:
-        return False
-    outstanding, ledger = cluster.ledger.outstanding_offers(), cluster.ledger
-    if reaches_limit(outstanding.get(framework.id, _NONE), limits.framework):
-        return True
-    principal = framework.subscription.principal
-    if limits.principal is None or not principal:
-        return False
-    shared = (
-        quantities
-        for name, quantities in outstanding.items()
-        if name in ledger.frameworks and ledger.frameworks[name].subscription.principal == principal
-    )
-    return reaches_limit(sum(shared, start=_NONE), limits.principal)
+    def _exclude(self, keys: Iterable[_Key]) -> None:
+        for kind, name in keys:
+            self.limited |= self._clients[kind].get(name, 0)
 
 
 def reaches_limit(quantities: Quantities, limit: Mapping[str, float]) -> bool:
