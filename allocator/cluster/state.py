@@ -1,6 +1,6 @@
 """State of one master's cluster, as the allocator knows it from the master's calls."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
@@ -358,13 +358,22 @@ class Cluster:
         else:
             yield from self.ledger.refresh_in_steps(framework)
 
-    def refresh_wanting(self, framework: Framework, roles: Iterable[str]) -> None:
-        """Let `refresh_pending` update whether a framework wants offers in some roles."""
-        self._pending(framework).roles.update(roles)
+    def refresh_wanting(self, framework: Framework, roles: Collection[str]) -> Cooperative[None]:
+        """Update whether a framework wants offers in some roles, as `refresh` does."""
+        if self.skips_void_calls:
+            self._pending(framework).roles.update(roles)
+        else:
+            yield from self.ledger.update_wanting_in_steps(framework, roles)
 
     def examine_after_refresh(self, framework: Framework) -> None:
-        """Let `refresh_pending` mark all agents as changed for a framework's clients."""
-        self._pending(framework).examines = True
+        """Mark agents as changed: for a framework's clients with `refresh_pending`, or for all now.
+
+        The clients' demands or constraints may differ.
+        """
+        if self.skips_void_calls:
+            self._pending(framework).examines = True
+        else:
+            self.mark_all_changed()
 
     def _pending(self, framework: Framework) -> PendingRefresh:
         pending = self.pending.get(framework.id)

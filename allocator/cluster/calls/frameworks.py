@@ -105,10 +105,7 @@ def update(cluster: Cluster, call: contract.UpdateFramework) -> Callable[[], Coo
         for client in cluster.ledger.clients.of(framework.id) if is_new else ():
             cluster.ledger.clients.mark_changed(client)  # its minimums may differ
         yield from cluster.reject_unlisted()
-        if cluster.skips_void_calls:
-            cluster.examine_after_refresh(framework)
-        else:
-            cluster.mark_all_changed()
+        cluster.examine_after_refresh(framework)
 
     return change
 
@@ -148,7 +145,7 @@ def activate(cluster: Cluster, call: contract.ActivateFramework) -> Callable[[],
     def change() -> "Cooperative[None]":  # a string, which costs each call nothing
         framework.active = True
         if cluster.skips_void_calls:
-            cluster.refresh_wanting(framework, framework.roles)
+            yield from cluster.refresh_wanting(framework, framework.roles)
             cluster.examine_after_refresh(framework)
             cluster.candidates.schedule_all()
         else:
@@ -172,7 +169,7 @@ def deactivate(
     def change() -> "Cooperative[None]":  # a string, which costs each call nothing
         framework.active = False
         if cluster.skips_void_calls:
-            cluster.refresh_wanting(framework, framework.roles)
+            yield from cluster.refresh_wanting(framework, framework.roles)
         else:
             yield from cluster.ledger.refresh_in_steps(framework)
         for client in cluster.ledger.clients.of(framework.id):
@@ -204,10 +201,7 @@ def revive(cluster: Cluster, call: contract.ReviveOffers) -> Callable[[], Cooper
         for client in clients:
             yield from cluster.filters.drop_in_steps(client)
         cluster.maintenance.drop_filters(framework=framework.id)
-        if cluster.skips_void_calls:
-            cluster.refresh_wanting(framework, roles)
-        else:
-            yield from cluster.ledger.update_wanting_in_steps(framework, roles)
+        yield from cluster.refresh_wanting(framework, roles)
         cluster.examine_all_for(revived)
 
     return change
@@ -224,10 +218,7 @@ def suppress(cluster: Cluster, call: contract.SuppressOffers) -> Callable[[], Co
 
     def change() -> "Cooperative[None]":  # a string, which costs each call nothing
         framework.suppressed |= roles
-        if cluster.skips_void_calls:
-            cluster.refresh_wanting(framework, roles)
-        else:
-            yield from cluster.ledger.update_wanting_in_steps(framework, roles)
+        yield from cluster.refresh_wanting(framework, roles)
 
     return change
 
@@ -242,6 +233,12 @@ def void_calls(cluster: Cluster, events: Sequence[contract.Event]) -> Collection
     names: list[str] = [event.WhichOneof("call") or "" for event in events]
     void = _superseded(names, events)
     return void.union(_short_lived(cluster, names, events)) if "remove_framework" in names else void
+
+
+def _named_framework(event: contract.Event, name: str) -> str:
+    """Return the ID of the framework that a call of a given name is about; empty if none."""
+    framework: str = getattr(getattr(event, name, None), "framework_id", "")
+    return framework
 
 
 def _short_lived(
@@ -262,7 +259,7 @@ def _short_lived(
     reported: set[str] = set()
     """Frameworks that may have resources on agents of the message."""
     for place, (name, event) in enumerate(zip(names, events, strict=True)):
-        framework: str = getattr(getattr(event, name, None), "framework_id", "")
+        framework = _named_framework(event, name)
         if name in _NEUTRAL:
             continue
         if not framework:
@@ -300,7 +297,7 @@ def _superseded(names: Sequence[str], events: Sequence[contract.Event]) -> froze
     waiting: dict[str, list[tuple[int, bool]]] = {}
     """Place of each call that is not void yet, and whether it is a REVIVE, by framework."""
     for place, (name, event) in enumerate(zip(names, events, strict=True)):
-        framework: str = getattr(getattr(event, name, None), "framework_id", "")
+        framework = _named_framework(event, name)
         if name in _NEUTRAL:
             continue
         if name not in _ABOUT_OFFERS or getattr(event, name).roles:
@@ -333,10 +330,7 @@ def request(cluster: Cluster, call: contract.RequestResources) -> Callable[[], C
             return
         framework.demand = demand
         yield from cluster.refresh(framework)
-        if cluster.skips_void_calls:
-            cluster.examine_after_refresh(framework)
-        else:
-            cluster.mark_all_changed()
+        cluster.examine_after_refresh(framework)
 
     return change
 
