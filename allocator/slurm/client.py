@@ -6,7 +6,6 @@ import re
 import secrets
 import shutil
 import subprocess
-import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from io import BytesIO
@@ -268,7 +267,7 @@ class SlurmClient:
             text: Its standard input.
             end: Ends each part.
         """
-        with tempfile.TemporaryFile() as asked, tempfile.TemporaryFile() as errors:
+        with _in_memory("asked") as asked, _in_memory("errors") as errors:
             asked.write(text.encode())
             asked.seek(0)
             with (
@@ -334,6 +333,11 @@ def _messages(output: bytes) -> list[str]:
 def _failures(messages: Iterable[str]) -> list[str]:
     """Return messages about failures, without messages about jobs that have ended meanwhile."""
     return [text for text in messages if not any(race in text for race in _RACES)]
+
+
+def _in_memory(name: str) -> IO[bytes]:
+    """Return a file that a command can use, and that needs no room on a disk (Linux only)."""
+    return os.fdopen(os.memfd_create(name), "w+b")
 
 
 def _beginnings(output: IO[bytes], end: bytes) -> Iterator[bytes]:
