@@ -110,27 +110,28 @@ def test_calls_of_a_message_leave_the_same_clients_as_if_each_were_carried_out_a
         assert results[0] == results[1], (seed, calls)
 
 
+def master_with_waiting_framework(agent: str) -> MasterSide:
+    """Return a master with a framework "f" whose task is too large for the only agent."""
+    master = master_with()
+    master.add_agent(agent, "cpus:2;mem:64")
+    info = subscription("f", "a", demand="cpus:3;mem:8")
+    master.send(contract.AddFramework(framework_id="f", info=info, active=True))
+    for _ in range(2):
+        assert not master.tick()
+    return master
+
+
 def test_offers_follow_a_request_and_a_subscription_at_the_next_tick_and_not_before() -> None:
     """UPDATE_FRAMEWORK and REQUEST mark the agents for the framework's own clients only."""
     for call in (update("f", "a", demand="cpus:1;mem:8"), request("f", "cpus:1;mem:8")):
-        master = master_with()
-        master.add_agent("s1", "cpus:2;mem:64")
-        info = subscription("f", "a", demand="cpus:3;mem:8")
-        master.send(contract.AddFramework(framework_id="f", info=info, active=True))
-        for _ in range(2):
-            assert not master.tick()
+        master = master_with_waiting_framework("s1")
         assert not master.send(call)
         assert not master.add_agent("s2", "cpus:0.5;mem:64")  # a cycle for this agent only
         assert [offer.agent for offer in master.tick()] == ["s1"]
 
 
 def test_a_new_subscription_that_has_offers_gets_them_when_the_scheduler_reconnects() -> None:
-    master = master_with()
-    master.add_agent("s", "cpus:2;mem:64")
-    info = subscription("f", "a", demand="cpus:3;mem:8")
-    master.send(contract.AddFramework(framework_id="f", info=info, active=True))
-    for _ in range(2):
-        assert not master.tick()
+    master = master_with_waiting_framework("s")
     offers = master.send(
         contract.DeactivateFramework(framework_id="f"),
         update("f", "a", "b", demand="cpus:1;mem:8"),

@@ -43,7 +43,7 @@ from allocator.users.memory import (
 )
 
 _WITH_SCHEDULER = 6
-"""Version of rows whose head states the scheduler; other versions are those of `version_of`."""
+"""Version of rows whose head states the scheduler. `version_of` returns the other versions."""
 _READABLE = range(VERSIONS.start, _WITH_SCHEDULER + 1)
 """Versions of rows that can be read."""
 _MODULUS = 2**256

@@ -34,6 +34,13 @@ def save_in_node(scheduler: Scheduler | None, kept: Memory) -> bytes:
     return encode_node(rows, b"w" * 16)
 
 
+def require_node_of(node: bytes, scheduler: Scheduler, kept: Memory) -> None:
+    """Check that a ZooKeeper node is read for its scheduler only."""
+    assert decode_node(node, scheduler) == kept
+    with pytest.raises(StoreError, match=f"commitments of {scheduler.capitalize()}'s users"):
+        decode_node(node, OTHER[scheduler])
+
+
 @pytest.mark.parametrize("scheduler", OTHER)
 def test_a_store_of_another_scheduler_is_refused_and_stays_unchanged(
     tmp_path: Path, scheduler: Scheduler
@@ -48,10 +55,7 @@ def test_a_store_of_another_scheduler_is_refused_and_stays_unchanged(
     assert file.read_bytes() == before
     with closing(SqliteStore(file, scheduler)) as store:
         assert store.load() == kept
-    node = save_in_node(scheduler, kept)
-    assert decode_node(node, scheduler) == kept
-    with pytest.raises(StoreError, match=f"commitments of {scheduler.capitalize()}'s users"):
-        decode_node(node, OTHER[scheduler])
+    require_node_of(save_in_node(scheduler, kept), scheduler, kept)
 
 
 @pytest.mark.parametrize("scheduler", OTHER)
@@ -86,12 +90,9 @@ def test_a_store_of_a_former_version_opens_for_its_own_scheduler_only(
 ) -> None:
     file = tmp_path / "commitments.sqlite"
     kept = save_in(file, None, change(memory()))
-    node = save_in_node(None, kept)
     with pytest.raises(StoreError, match=f"commitments of {scheduler.capitalize()}'s users"):
         SqliteStore(file, OTHER[scheduler])
-    with pytest.raises(StoreError, match=f"commitments of {scheduler.capitalize()}'s users"):
-        decode_node(node, OTHER[scheduler])
-    assert decode_node(node, scheduler) == kept
+    require_node_of(save_in_node(None, kept), scheduler, kept)
     with closing(SqliteStore(file, scheduler)) as store:
         assert store.load() == kept
 
