@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from allocator import build
+from allocator.cli.serve import WITHOUT_EVENT_ENGINE
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,6 +19,10 @@ pytest_plugins = ["tests.afterwards"]
 
 # pytest-xdist tells its workers a terminal width; tested commands get the width of their test.
 os.environ.pop("COLUMNS", None)
+
+# gRPC reads this variable once. Servers in the tests' own processes and in their forks read
+# connections as `longshare serve` does.
+os.environ.setdefault("GRPC_EXPERIMENTS", WITHOUT_EVENT_ENGINE)
 
 # No deadlines, also for drawing: the duration of an example depends on other load of the machine.
 # In CI, the same commit tries the same examples; elsewhere, each run draws new examples.

@@ -17,6 +17,13 @@ if TYPE_CHECKING:
         Callable[[Path], C], Callable[[C, LoopLatency], Coroutine[None, None, None]]
     ]
 
+WITHOUT_EVENT_ENGINE = "-event_engine_listener,-event_engine_for_all_other_endpoints"
+"""Value of `GRPC_EXPERIMENTS` with which the thread that waits for connections also reads them.
+
+gRPC's event engine wakes two or three other threads for each message, which takes about a third of
+the CPU time of an echo. A later gRPC without these experiments ignores the value.
+"""
+
 
 def serve(
     config: Annotated[
@@ -84,6 +91,7 @@ def run_service(
     """
     # Set before gRPC is imported: gRPC logs a line for each peer, without any limit.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    os.environ.setdefault("GRPC_EXPERIMENTS", WITHOUT_EVENT_ENGINE)
     from allocator.service import logs
     from allocator.service.accounting import place
     from allocator.service.config import AddressTaken, ConfigError
