@@ -182,6 +182,27 @@ def test_a_flood_of_suppress_and_revive_calls_that_name_roles_costs_one_refresh(
     assert several - single <= 10 * 50 * 8
 
 
+def test_a_revived_framework_costs_few_function_calls_for_each_role() -> None:
+    """A pair of SUPPRESS and REVIVE cost 196 calls for each role, most of them in the index."""
+    calls: list[object] = [
+        contract.SuppressOffers(framework_id="f"),
+        contract.ReviveOffers(framework_id="f"),
+    ]
+
+    def cost(roles: int) -> int:
+        master = master_with()
+        for number in range(20):
+            master.add_agent(f"s{number}", f"cpus:{1 + number / 100};mem:64")
+        info = subscription("f", *_ROLES[:roles], demand="cpus:99;mem:1")
+        master.send(contract.AddFramework(framework_id="f", info=info, active=True))
+        master.tick()
+        for call in calls:
+            master.send(call)
+        return counted(lambda: [master.send(call) for call in calls])
+
+    assert cost(50) - cost(10) <= 40 * 70
+
+
 def test_frameworks_that_a_message_adds_and_removes_again_are_skipped() -> None:
     def session(number: int) -> list[object]:
         name = f"x{number}"

@@ -341,7 +341,7 @@ class Ledger:
         Args:
             client: A known client.
         """
-        demand = self._demands.of(client, self.frameworks[client.framework])
+        demand = self.demand_of(client)
         may_use = self.exclusions.may_use(client, self.placements.may_use(client.framework))
         self.clients.set_task(client, UserTask(demand, may_use))
 
@@ -351,18 +351,22 @@ class Ledger:
             self.exclusions.excludes(client, agent)
         )
 
+    def demand_of(self, client: Client) -> Quantities | None:
+        """Return the resources of one of a client's tasks; None if the demand is unknown."""
+        return self._demands.of(client, self.frameworks[client.framework])
+
     def unit_demand(self, client: Client) -> Quantities | None:
         """Return the resources of one unit of a client's tasks; None if its demand is unknown.
 
         A unit is what a client is allocated at a time: one task, or several tasks that reach the
         demand floor together (`limits.smallest_demand`).
         """
-        demand = self._demands.of(client, self.frameworks[client.framework])
+        demand = self.demand_of(client)
         return demand.times(self.floor.unit_size(demand)) if demand else None
 
     def unit_size(self, client: Client) -> int:
         """Return the number of a client's tasks in one unit; 1 if its demand is unknown."""
-        demand = self._demands.of(client, self.frameworks[client.framework])
+        demand = self.demand_of(client)
         return self.floor.unit_size(demand) if demand else 1
 
     def allocate(

@@ -3,6 +3,9 @@
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import reduce
+from itertools import groupby
+from operator import attrgetter, or_
 from typing import Any, TypeAlias
 
 from allocator.cluster.agents.agent import Agent
@@ -42,27 +45,53 @@ of this type is a set of clients; a plain int in this package is a number or an 
 
 
 @dataclass(frozen=True, slots=True)
+class _SharedFacts:
+    """Facts that clients of a framework share; they determine most masks of these clients."""
+
+    framework: str
+    """The framework's ID."""
+    principal: str
+    """The principal of the framework; empty without a principal."""
+    capabilities: tuple[bool, frozenset[int]]
+    """Clients with equal capabilities can use the same agents and kinds of resources."""
+    constraint: ConstraintGroup | None
+    """The frameworks with the same placement constraint; None without a constraint."""
+    is_choosy: bool
+    """Whether the framework states minimum offers for any of its roles."""
+    own_minimums: Alternatives | None
+    """The clients' own minimum offers, in place of the master's; None: there are none."""
+    minimums: Alternatives
+    """The same, without those that no agent can reach because no agent has ever had one of the
+    resources."""
+    stated: Quantities | None
+    """Resource needs of one task; None if they are unknown."""
+    task: Quantities | None
+    """Resource needs of one unit (`Ledger.unit_demand`); None if they are unknown."""
+    demand: Quantities | None
+    """The same; None also if no agent can meet them."""
+    first: Quantities | None
+    """Least needs of the tasks in a first share that reaches a minimum offer. Empty if no number of
+    tasks reaches one; None if one task does, or if `demand` is None."""
+
+
+@dataclass(frozen=True, slots=True)
 class _Facts:
     """Facts about one client at the last update; they determine the masks that have its bit."""
 
     bit: ClientMask
     users: tuple[str, ...]
     """Names of the users above the client, and of its virtual leaf."""
-    principal: str
-    """The principal of the client's framework; empty without a principal."""
-    capabilities: tuple[bool, frozenset[int]]
-    """Clients with equal capabilities can use the same agents and kinds of resources."""
-    constraint: ConstraintGroup | None
-    """The frameworks with the same placement constraint; None without a constraint."""
-    minimums: Alternatives
-    """The client's own minimum offers, without those that no agent can reach because no agent has
-    ever had one of the resources."""
-    demand: Quantities | None
-    """Resource needs of one unit (`Ledger.unit_demand`); None if they are unknown, or if no agent
-    can meet them."""
-    first: Quantities | None
-    """Least needs of the tasks in a first share that reaches a minimum offer. Empty if no number of
-    tasks reaches one; None if one task does, or if `demand` is None."""
+    shared: _SharedFacts
+
+
+@dataclass(slots=True)
+class _ReadFacts:
+    """Facts that an update has read, and that further clients may share."""
+
+    shared: dict[tuple[str, bool], _SharedFacts] = field(default_factory=dict)
+    """Facts by framework, and by whether the clients' roles are sub-roles."""
+    demands: dict[Quantities, Quantities] = field(default_factory=dict)
+    """Demands that an agent may meet; equal demands are one object."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -364,15 +393,21 @@ class ClientIndex:
         clients.changed.clear()
         moved.clear()
         self._versions = versions
-        for number, client in enumerate(changed):
-            if number and not number % _CLIENTS_A_STEP:
-                yield
-            self._remove(client)
-            self._by_row.pop(client.framework, None)
+        for framework in {client.framework for client in changed}:
+            self._by_row.pop(framework, None)
+        joining, read = dict[Client, _Facts](), _ReadFacts()
         for number, client in enumerate(clients.wanting_among(changed)):
             if number and not number % _CLIENTS_A_STEP:
                 yield
-            self._add(client)
+            facts = self._read_facts(client, read)
+            if facts == self._facts.get(client):
+                del changed[client]
+            else:
+                joining[client] = facts
+        if changed:
+            self._reserved_for.clear()
+            yield from self._remove([client for client in changed if client in self._facts])
+            yield from self._add(joining)
         self._record_changes(former, exclusions)
         for table in (self._demands, self._first_shares, *self._minimums):
             yield from table.renew()
@@ -384,76 +419,103 @@ class ClientIndex:
             if amounts.clients == self._demands.clients
         ]
 
-    def _add(self, client: Client) -> None:
-        """Add a client that wants offers to all masks, by its present facts.
+    def _read_facts(self, client: Client, read: _ReadFacts) -> _Facts:
+        """Return the present facts about a client that wants offers.
 
         Args:
-            client: A client that is not in the index.
+            client: The client.
+            read: Facts that the update has read so far.
         """
-        ledger = self._ledger
-        framework, task = ledger.frameworks[client.framework], ledger.unit_demand(client)
-        minimums = own = framework.min_allocatable.get(client.role)
-        bit = 1 << self._filters.slot(client)
-        self.client[bit], self.bit[client] = client, bit
-        self.wanting |= bit
-        if framework.min_allocatable:
-            self.choosy |= bit
-        if minimums is not None:
-            self._own_minimum |= bit
-            if not minimums:
-                self._without_minimum |= bit
-            own = tuple(filter(ledger.floor.knows, minimums))
-            while len(self._minimums) < len(own):
-                self._minimums.append(_Thresholds())
-        demand = first = None
-        if task is None:
-            self.unknown_demand |= bit
-        else:
-            if ledger.floor.knows(task):
+        ledger, is_sub_role = self._ledger, "/" in client.role
+        framework = ledger.frameworks[client.framework]
+        stated, minimums = ledger.demand_of(client), framework.min_allocatable.get(client.role)
+        shared = read.shared.get((client.framework, is_sub_role))
+        if shared is None or shared.stated != stated or shared.own_minimums != minimums:
+            shared = self._read_shared_facts(client, stated, minimums, read)
+            before = self._facts.get(client)
+            if before is not None and before.shared == shared:
+                shared = before.shared  # comparing one object with itself is fast
+            read.shared[client.framework, is_sub_role] = shared
+        user = ledger.clients.node(client)
+        return _Facts(1 << self._filters.slot(client), (user.leaf, *user.ancestry), shared)
+
+    def _read_shared_facts(
+        self,
+        client: Client,
+        stated: Quantities | None,
+        minimums: Alternatives | None,
+        read: _ReadFacts,
+    ) -> _SharedFacts:
+        """Return the facts that a client shares with clients of its framework.
+
+        Args:
+            client: A client that wants offers.
+            stated: Resource needs of one of its tasks; None if they are unknown.
+            minimums: Its own minimum offers; None: there are none.
+            read: Facts that the update has read so far.
+        """
+        ledger, framework = self._ledger, self._ledger.frameworks[client.framework]
+        task, demand, first = ledger.unit_demand(client), None, None
+        if task is not None and ledger.floor.knows(task):
+            demand = read.demands.get(task)
+            if demand is None:
                 equal = self.by_demand.get(task)
-                demand = task = self.tasks[self.client[equal & -equal]] if equal else task
-                first = self._first_share(demand, self._default if minimums is None else minimums)
-                if first is not None:
-                    self.beyond_a_task |= bit
-            self.tasks[client] = task
-        capabilities = "/" in client.role, framework.placing_capabilities
-        users = tuple(ledger.clients.node(client).names)
-        constraint = ledger.placements.group_of(client.framework)
-        principal = framework.subscription.principal
-        facts = _Facts(bit, users, principal, capabilities, constraint, own or (), demand, first)
-        self._facts[client] = facts
-        self._reserved_for.clear()
-        for group, key in self._groups(client, facts):
-            clients = group.get(key)
-            group[key] = bit if clients is None else clients | bit
-        self._note_size(top_level(client.role))
-        self._note_principal(facts.principal)
-        for table, _ in self._needs(facts):
-            table.clients |= bit
+                demand = self.tasks[self.client[equal & -equal]] if equal else task
+                read.demands[task] = demand
+            task = demand
+            first = self._first_share(demand, self._default if minimums is None else minimums)
+        return _SharedFacts(
+            framework.id,
+            framework.subscription.principal,
+            ("/" in client.role, framework.placing_capabilities),
+            ledger.placements.group_of(client.framework),
+            bool(framework.min_allocatable),
+            minimums,
+            tuple(filter(ledger.floor.knows, minimums or ())),
+            stated,
+            task,
+            demand,
+            first,
+        )
 
-    def _remove(self, client: Client) -> None:
-        """Remove a client from all masks by its facts of the last update, if it is in the index.
+    def _remove(self, clients: Iterable[Client]) -> Cooperative[None]:
+        """Remove clients from all masks, by their facts of the last update.
+
+        Generator for cooperative steps.
 
         Args:
-            client: Any client.
+            clients: Clients in the index.
         """
-        facts = self._facts.pop(client, None)
-        if facts is None:
-            return
-        self._reserved_for.clear()
-        for group, key in self._groups(client, facts):
-            remaining = group[key] & ~facts.bit
-            if remaining:
-                group[key] = remaining
-            else:
-                del group[key]
-        self._note_size(top_level(client.role))
-        self._note_principal(facts.principal)
-        for table, _ in self._needs(facts):
-            table.clients &= ~facts.bit
-        del self.client[facts.bit], self.bit[client]
-        self.tasks.pop(client, None)
-        others = ~facts.bit
+        removed, roles = list[_Facts](), dict[str, None]()
+        for number, client in enumerate(clients):
+            if number and not number % _CLIENTS_A_STEP:
+                yield
+            facts = self._facts.pop(client)
+            removed.append(facts)
+            roles[client.role] = None
+            del self.client[facts.bit], self.bit[client]
+            self.tasks.pop(client, None)
+            for group, key in self._own_groups(client, facts):
+                _remove_from(group, key, facts.bit)
+        self._note_sizes(roles)
+        for number, (shared, members) in enumerate(groupby(removed, attrgetter("shared"))):
+            if number and not number % _CLIENTS_A_STEP:
+                yield
+            self._remove_all(shared, reduce(or_, [facts.bit for facts in members]))
+
+    def _remove_all(self, shared: _SharedFacts, bits: ClientMask) -> None:
+        """Remove clients from the masks that these facts determine.
+
+        Args:
+            shared: Facts that the clients share.
+            bits: The clients.
+        """
+        for group, key in self._shared_groups(shared):
+            _remove_from(group, key, bits)
+        self._note_principal(shared.principal)
+        others = ~bits
+        for table, _ in self._needs(shared):
+            table.clients &= others
         self.wanting &= others
         self.unknown_demand &= others
         self.choosy &= others
@@ -461,12 +523,60 @@ class ClientIndex:
         self._without_minimum &= others
         self.beyond_a_task &= others
 
-    def _note_size(self, role: str) -> None:
-        """Update whether a top-level role has many clients."""
-        if self.in_role(role).bit_count() >= LARGE_GROUP:
-            self.large_roles[role] = None
-        else:
-            self.large_roles.pop(role, None)
+    def _add(self, clients: Mapping[Client, _Facts]) -> Cooperative[None]:
+        """Add clients that want offers to all masks. Generator for cooperative steps.
+
+        Args:
+            clients: Clients that are not in the index, with their present facts.
+        """
+        for number, (client, facts) in enumerate(clients.items()):
+            if number and not number % _CLIENTS_A_STEP:
+                yield
+            self._facts[client] = facts
+            self.client[facts.bit], self.bit[client] = client, facts.bit
+            if facts.shared.task is not None:
+                self.tasks[client] = facts.shared.task
+            for group, key in self._own_groups(client, facts):
+                _add_to(group, key, facts.bit)
+        self._note_sizes([client.role for client in clients])
+        for number, (shared, members) in enumerate(groupby(clients.values(), attrgetter("shared"))):
+            if number and not number % _CLIENTS_A_STEP:
+                yield
+            self._add_all(shared, reduce(or_, [facts.bit for facts in members]))
+
+    def _add_all(self, shared: _SharedFacts, bits: ClientMask) -> None:
+        """Add clients to the masks that these facts determine.
+
+        Args:
+            shared: Facts that the clients share.
+            bits: The clients.
+        """
+        while len(self._minimums) < len(shared.minimums):
+            self._minimums.append(_Thresholds())
+        for group, key in self._shared_groups(shared):
+            _add_to(group, key, bits)
+        self._note_principal(shared.principal)
+        for table, _ in self._needs(shared):
+            table.clients |= bits
+        self.wanting |= bits
+        if shared.task is None:
+            self.unknown_demand |= bits
+        if shared.is_choosy:
+            self.choosy |= bits
+        if shared.own_minimums is not None:
+            self._own_minimum |= bits
+            if not shared.own_minimums:
+                self._without_minimum |= bits
+        if shared.first is not None:
+            self.beyond_a_task |= bits
+
+    def _note_sizes(self, roles: Iterable[str]) -> None:
+        """Update which of the top-level roles of some roles have many clients."""
+        for role in {top_level(role): None for role in roles}:
+            if self.in_role(role).bit_count() >= LARGE_GROUP:
+                self.large_roles[role] = None
+            else:
+                self.large_roles.pop(role, None)
 
     def _note_principal(self, principal: str) -> None:
         """Update whether a principal has several clients, and which."""
@@ -486,35 +596,38 @@ class ClientIndex:
         }
         return demand.times(fewest_tasks(most, minimums))
 
-    def _groups(
-        self, client: Client, facts: _Facts
-    ) -> Iterator[tuple[dict[Any, ClientMask], object]]:
-        """Yield each group of clients that contains a client: a dictionary of masks, and a key."""
-        for user in facts.users:
-            yield self.by_user, user
-        yield self.by_role, client.role
-        yield self.by_framework, client.framework
-        yield self.by_principal, facts.principal
-        yield self._alike, facts.capabilities
+    def _own_groups(self, client: Client, facts: _Facts) -> list[tuple[dict[str, ClientMask], str]]:
+        """Return the groups that a client's role and users determine: dictionaries and keys."""
+        groups = [(self.by_user, user) for user in facts.users]
+        groups.append((self.by_role, client.role))
         role = client.role
         while role:
-            yield self._in_role, role
+            groups.append((self._in_role, role))
             role = role.rpartition("/")[0]
-        if facts.constraint is not None:
-            yield self._by_constraint, facts.constraint
-        if facts.demand is not None:
-            yield self.by_demand, facts.demand
-            yield self.by_names, frozenset(facts.demand)
-        for table, needs in self._needs(facts):
+        return groups
+
+    def _shared_groups(
+        self, shared: _SharedFacts
+    ) -> Iterator[tuple[dict[Any, ClientMask], object]]:
+        """Yield the groups that shared facts determine: dictionaries and keys."""
+        yield self.by_framework, shared.framework
+        yield self.by_principal, shared.principal
+        yield self._alike, shared.capabilities
+        if shared.constraint is not None:
+            yield self._by_constraint, shared.constraint
+        if shared.demand is not None:
+            yield self.by_demand, shared.demand
+            yield self.by_names, frozenset(shared.demand)
+        for table, needs in self._needs(shared):
             yield from table.groups(needs)
 
-    def _needs(self, facts: _Facts) -> Iterator[tuple[_Thresholds, Quantities]]:
-        """Yield each table that contains a client, with the amounts that the client needs."""
-        if facts.demand is not None:
-            yield self._demands, facts.demand
-        if facts.first:
-            yield self._first_shares, facts.first
-        yield from zip(self._minimums, facts.minimums, strict=False)
+    def _needs(self, shared: _SharedFacts) -> Iterator[tuple[_Thresholds, Quantities]]:
+        """Yield each table that contains clients with these facts, with the amounts they need."""
+        if shared.demand is not None:
+            yield self._demands, shared.demand
+        if shared.first:
+            yield self._first_shares, shared.first
+        yield from zip(self._minimums, shared.minimums, strict=False)
 
     @property
     def skips_refusing_clients(self) -> bool:
@@ -620,7 +733,7 @@ class ClientIndex:
             client: Any client.
         """
         facts = self._facts.get(client)
-        return (0, None) if facts is None else (facts.bit, facts.constraint)
+        return (0, None) if facts is None else (facts.bit, facts.shared.constraint)
 
     def _record_changes(
         self,
@@ -728,7 +841,7 @@ class ClientIndex:
 
         These clients can use the same agents and kinds of resources.
         """
-        return self._alike[self._facts[client].capabilities]
+        return self._alike[self._facts[client].shared.capabilities]
 
     def reserved_for(self, roles: frozenset[str]) -> ClientMask:
         """Return the clients of these roles and of their sub-roles.
@@ -826,3 +939,18 @@ def ones(bits: ClientMask) -> Iterator[ClientMask]:
         lowest = bits & -bits
         yield lowest
         bits ^= lowest
+
+
+def _add_to(group: dict[Any, ClientMask], key: object, bits: ClientMask) -> None:
+    """Add clients to the group that a dictionary has under a key."""
+    clients = group.get(key)
+    group[key] = bits if clients is None else clients | bits
+
+
+def _remove_from(group: dict[Any, ClientMask], key: object, bits: ClientMask) -> None:
+    """Remove clients from such a group; delete the group if it is then empty."""
+    remaining = group[key] & ~bits
+    if remaining:
+        group[key] = remaining
+    else:
+        del group[key]
