@@ -26,6 +26,8 @@ class Account:
     inherited: float = 0.0
     """Commitment for resources that are not part of the capacity (yet), as a fraction."""
     active: bool = False
+    ranked: bool = False
+    """Whether the pool's ranking contains the user."""
     allocation: Quantities = field(default_factory=Quantities)
     count: int = 0
     """Allocation count: how often resources were allocated to the user. It never decreases."""

@@ -3,6 +3,7 @@
 import math
 from collections import deque
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from allocator.compilation import mypyc_attr
@@ -177,6 +178,9 @@ class Pool(Generic[User]):
         self._rounds_keys = isinstance(policy, KeyPolicy) and not exact_ties
         self._offset = 0.0 if steps_from_zero else OFFSET
         self._forgets_held = exact_ties and policy.has_levels and policy.least > 0.0
+        self._ranks_late = watch is None and (self._has_levels or self._rounds_keys)
+        """Whether users may be ranked at the next read, because the time of ranking does not
+        matter."""
         self._has_memory = policy.tau is not None
         self._sdrf = _sdrf_form(policy)
         """The form of SDRF, if the policy's priorities are those of SDRF. They are then computed
@@ -200,9 +204,9 @@ class Pool(Generic[User]):
         self._events = 0
         """Number of possible position changes that the replaced rankings processed."""
         self._active = 0
-        self._unrated = self._unranked = False
-        """Whether all users must be rated, or ranked, because parameters of the whole pool
-        changed."""
+        self._unrated = self._unranked = self._must_place = False
+        """Whether all users must be rated, or ranked, because parameters of the whole pool changed;
+        and whether users of `_changed` have become active or inactive."""
         self._sampled_at = now
         """The time of the latest `look`, in seconds."""
         self.has_claims = True
@@ -218,7 +222,8 @@ class Pool(Generic[User]):
         self._summed_at = -math.inf
         """Time of the sum in seconds; −∞ if the sum is outdated."""
         self._changed: dict[User, Account] = {}
-        """Accounts whose allocation or demand has changed since they were last ranked."""
+        """Accounts of which the allocation, the demand or `active` has changed since they were last
+        ranked."""
         self._new_trajectories: set[User] = set()
         """Users whose allocation has changed since the last call of `take_diverted`."""
         self._all_trajectories_new = True
@@ -291,8 +296,7 @@ class Pool(Generic[User]):
     @property
     def must_count(self) -> bool:
         """Whether `count_users` may change entitlements."""
-        ranks_at_any_time = self._has_levels or self._rounds_keys
-        return not (self._counts_are_current and ranks_at_any_time and self._watch is None)
+        return not (self._counts_are_current and self._ranks_late)
 
     def rebase(self) -> None:
         """Let the policy's phases begin now, so that they stay exact."""
@@ -317,15 +321,23 @@ class Pool(Generic[User]):
         return self._accrue_all_in_steps()
 
     def rank_in_steps(self) -> Cooperative[None]:
-        """Rate and rank all users, if a parameter of the pool has changed.
+        """Rate and rank all users, if a parameter of the pool or many users have changed.
 
         The next read would do so in one step. Nothing is done for policies under which the time of
         ranking could matter. Generator for cooperative steps; the pool must not be used until it is
         exhausted.
         """
-        if self._watch is None and (self._has_levels or self._rounds_keys):
-            yield from self.rate_in_steps()
-            yield from self._rank_in_steps()
+        if not self._ranks_late:
+            return
+        yield from self.rate_in_steps()
+        yield from self._rank_in_steps()
+        while len(self._changed) > _USERS_A_STEP:
+            self._move_ranking()
+            step = dict(islice(self._changed.items(), _USERS_A_STEP))
+            for user in step:
+                del self._changed[user]
+            self._rank_changed(step)
+            yield
 
     def rank_ahead(self) -> None:
         """Rank users whose allocation has changed, if they are few, before the next read does so.
@@ -686,6 +698,8 @@ class Pool(Generic[User]):
         if self._parameters.counts_by_use:
             self._meter_span(user, account)
             self._changed.pop(user, None)
+            if account.ranked and not self._unranked:
+                self._ranking.delete(user)
             self._new_trajectories.discard(user)
         else:
             self._accrue_all()
@@ -775,14 +789,16 @@ class Pool(Generic[User]):
         self._active += 1 if active else -1
         if self._unranked:
             return
+        if self._ranks_late:
+            self._changed[user] = account
+            self._must_place = True
+            if self._shares_clock and len(self._changed) > _USERS_A_STEP:
+                self._clock.unranked[self] = None
+            return
         if self._changed.pop(user, None) is not None:
             self._rate_again(account)
-        phase = self._phase()
-        self._ranking.advance(phase)
-        if active:
-            self._ranking.insert(user, self._attribute(account, phase))
-        else:
-            self._ranking.delete(user)
+        self._ranking.advance(self._phase())
+        self._rank_changed({user: account})
 
     def allocate(self, user: User, quantities: Quantities, *, times: int = 1) -> None:
         """Add resources to a user's allocation.
@@ -1052,7 +1068,8 @@ class Pool(Generic[User]):
 
     def __iter__(self) -> Iterator[User]:
         """Iterate over active users, first served first. The pool must not change meanwhile."""
-        if self._active > 1 or self._unranked:  # a single user is first with any allocation
+        # A single user is first with any allocation.
+        if self._active > 1 or self._unranked or self._must_place:
             self._update_order()
             if self._has_levels:
                 if self._watch is not None:
@@ -1326,15 +1343,37 @@ class Pool(Generic[User]):
         if self._unrated or self._unranked:
             self._rate_if_needed()
             self._rank_if_needed()
-        ranking, phase = self._ranking, self._phase()
-        ranking.advance(phase)
+        self._move_ranking()
+        self._rank_changed(self._changed)
+        self._changed.clear()
+        self._must_place = False
+
+    def _move_ranking(self) -> None:
+        """Move the ranking to the present time."""
+        self._ranking.advance(self._phase())
         if self._near_users:
             self._merge_near_users()
-        for user, account in self._changed.items():
+
+    def _rank_changed(self, changed: Mapping[User, Account]) -> None:
+        """Rank users whose accounts have changed; the ranking must be at the present time.
+
+        Args:
+            changed: The accounts by user.
+        """
+        ranking, phase = self._ranking, self._phase()
+        arrived: list[tuple[User, Any]] = []
+        for user, account in changed.items():
             self._rate_again(account)
-            if account.active:
+            if not account.active:
+                if account.ranked:
+                    ranking.delete(user)
+            elif account.ranked:
                 ranking.replace(user, self._attribute(account, phase))
-        self._changed.clear()
+            else:
+                arrived.append((user, self._attribute(account, phase)))
+            account.ranked = account.active
+        if arrived:
+            ranking.insert_all(arrived)
 
     def _rate_changed(self) -> None:
         """Compute shares and over-use of users whose allocation has changed; do not rank them."""
@@ -1389,12 +1428,15 @@ class Pool(Generic[User]):
         earlier_order = dict.fromkeys(self._ranking if self._watch is None else ())
         ranking, elements = self._new_ranking(phase), list[tuple[User, Any]]()
         for number, user in enumerate(earlier_order | dict.fromkeys(accounts), 1):
-            if user in accounts and accounts[user].active:
-                elements.append((user, self._attribute(accounts[user], phase)))
+            if user in accounts:
+                account = accounts[user]
+                account.ranked = account.active
+                if account.active:
+                    elements.append((user, self._attribute(account, phase)))
             if not number % _USERS_A_STEP:
                 yield
         yield from ranking.fill_in_steps(elements)
-        self._ranking, self._unranked = ranking, False
+        self._ranking, self._unranked, self._must_place = ranking, False, False
 
     def _new_ranking(self, phase: float) -> Ranking[Any, Any]:
         """Return an empty ranking that begins at a phase.

@@ -203,6 +203,53 @@ def test_filling_a_tree_equals_inserting_all_elements(
         one_by_one.update(now)
 
 
+@given(
+    st.lists(st.tuples(st.integers(0, 5), st.integers(-3, 3)), max_size=30),
+    st.randoms(),
+    st.integers(0, 2),
+)
+def test_adding_several_elements_at_once_equals_inserting_each(
+    pairs: list[tuple[int, int]], rng: random.Random, begin: int
+) -> None:
+    one_by_one, at_once = lines(), lines()
+    elements = [(i, PriorityLine(value, slope)) for i, (value, slope) in enumerate(pairs)]
+    if rng.random() < 0.5:
+        rng.shuffle(elements)
+    number = rng.randrange(len(elements) + 1)
+    for part in (elements[:number], elements[number:]):
+        at_once.insert_all(part)
+        for element, line in part:
+            one_by_one.insert(element, line)
+        at_once._check()
+        at_once.update(begin)
+        one_by_one.update(begin)
+    for now in range(begin, 9):
+        at_once.update(now)
+        one_by_one.update(now)
+        at_once._check()
+        assert list(at_once) == list(one_by_one)
+        assert sorted(at_once.crossings()) == sorted(one_by_one.crossings())
+    if elements:
+        with pytest.raises(KeyError, match="in the tree already"):
+            at_once.insert_all(elements[:1])
+
+
+def test_elements_that_follow_each_other_are_added_with_few_comparisons() -> None:
+    class Counting(StraightLines):
+        comparisons = 0
+
+        def compare(self, a: PriorityLine, b: PriorityLine, now: float) -> int:
+            self.comparisons += 1
+            return super().compare(a, b, now)
+
+    priorities = Counting()
+    tree: Tree = LiveTree(priorities, now=0)
+    tree.fill((i, PriorityLine(0, 0)) for i in range(0, 4000, 1000))
+    priorities.comparisons = 0
+    tree.insert_all([(i, PriorityLine(0, 0)) for i in range(1001, 1999)])
+    assert priorities.comparisons < 4 * 1000, "a search would compare ten times"
+
+
 def test_a_hundred_elements_stay_in_order_after_random_operations() -> None:
     rng = random.Random(0)
     tree, model, now = (

@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from allocator.cooperative import run_to_completion
 from allocator.fairness import policies
 from allocator.fairness.machines import Machines
-from allocator.fairness.pool import Pool
+from allocator.fairness.pool import Pool, PoolClock
 from allocator.fairness.quantities import Quantities
 from tests.counted import counted
 from tests.fairness.forecasts import forecast_passings
@@ -396,3 +397,64 @@ def test_a_user_ranked_ahead_makes_the_next_read_shorter_unless_many_have_change
 
     assert calls(changed=1, ahead=True) < calls(changed=1, ahead=False)
     assert calls(changed=9, ahead=True) == calls(changed=9, ahead=False)
+
+
+@pytest.mark.parametrize(("policy", "parameters"), POLICIES)
+def test_many_users_that_begin_and_cease_to_want_resources_are_ranked_as_if_each_were_at_once(
+    policy: str, parameters: dict[str, object]
+) -> None:
+    """The second pool has a watch, so it ranks each user at the change."""
+    chance, clock = random.Random(policy), PoolClock(1000.0)
+    machines = Machines[str]()
+    machines.put("m", CAPACITY)
+    late = Pool[str](
+        policies.create(policy, parameters), capacity=CAPACITY, machines=machines, clock=clock
+    )
+    at_once = Pool[str](
+        policies.create(policy, parameters),
+        now=1000.0,
+        capacity=CAPACITY,
+        machines=machines,
+        watch=lambda ranking: ranking,
+    )
+    names = [f"u{number:03}" for number in range(500)]
+    for name in names:
+        for pool in (late, at_once):
+            pool.add(name)
+            pool.set_demand(name, TASKS[0])
+    for _ in range(12):
+        now = late.now + chance.choice([0.0, 1.0, 30.0])
+        clock.now = now
+        at_once.advance(now)
+        begin, number = chance.randrange(400), chance.choice([1, 20, 300])
+        changed = names[begin : begin + number]
+        if chance.random() < 0.3:
+            chance.shuffle(changed)
+        wanted = [chance.random() < 0.8 for _ in changed]
+        allocated = [chance.random() < 0.1 for _ in changed]
+        for pool in (late, at_once):
+            for name, active, held in zip(changed, wanted, allocated, strict=True):
+                pool.set_active(name, active)
+                if held:
+                    pool.allocate(name, Quantities({"cpus": 10 + len(name)}))
+        if chance.random() < 0.5:
+            run_to_completion(clock.rank_in_steps())
+        assert list(late) == list(at_once)
+        assert late.minimum() == at_once.minimum()
+
+
+@pytest.mark.interpreted
+def test_many_users_that_begin_to_want_resources_can_be_ranked_in_steps() -> None:
+    clock = PoolClock(1000.0)
+    pool = Pool[str](policies.create("drf", {}), capacity=CAPACITY, clock=clock)
+    for number in range(700):
+        pool.add(f"u{number}")
+    run_to_completion(clock.rank_in_steps())
+    for number in range(700):
+        pool.set_active(f"u{number}", True)
+    assert len(list(clock.rank_in_steps())) == 3
+    read = counted(lambda: next(iter(pool)))
+    for number in range(700):
+        pool.set_active(f"u{number}", False)
+        pool.set_active(f"u{number}", True)
+    assert counted(lambda: next(iter(pool))) > read + 700
