@@ -15,8 +15,6 @@ _ROUNDING = 2.0
 
 _CLOCKS = 60.0
 """Seconds by which the clock of slurmctld may be ahead."""
-_LEAVES_AT_ONCE = 2.0
-"""Seconds for which the processes of an ended job may use its nodes and are not counted."""
 _LONGEST_LEAVING = 600.0
 """Maximum number of seconds for which the processes of an ended job count. Processes that remain
 longer cannot be killed, and the site is responsible for them."""
@@ -55,8 +53,9 @@ class Attempt:
     pauses: list[tuple[float, float | None]] = field(default_factory=list)
     """Suspensions: their begin and end. None: the job is still suspended."""
     end: float | None = None
-    leaves: bool = False
-    """Whether the job's processes have used the nodes after the end that Slurm tells."""
+    leaving: float | None = None
+    """Time of the first reading that showed processes on the nodes after the end that Slurm tells.
+    None: no reading showed such processes."""
     user: UserPath = ()
     """The user that the resources count for. A requeued job may change its account."""
     settled_pauses: float = 0.0
@@ -214,7 +213,7 @@ class JobTimeline:
             detail = None
         corrections += self._resize(attempt, job, detail, now)
         corrections += self._suspend(attempt, job, detail)
-        self._end(attempt, job, now)
+        self._end(attempt, job, now, before)
         return corrections
 
     def _leave(self, job: Job, user: UserPath, now: float, before: float) -> list[Correction]:
@@ -295,18 +294,26 @@ class JobTimeline:
         latest = self.attempts[-1] if self.attempts else None
         return latest if latest is not None and latest.start == job.started else None
 
-    def _end(self, attempt: Attempt, job: Job, now: float) -> None:
+    def _end(self, attempt: Attempt, job: Job, now: float, before: float) -> None:
         """End an attempt when the job's processes have left its nodes.
 
         A user could otherwise end jobs at once, and compute in processes that ignore SIGTERM.
+
+        Slurm does not tell when the processes left. They count from Slurm's end for as long as from
+        the first reading that showed them to the first reading without them. On average, that is
+        the true time, because a reading shows a short stay less often than a long stay.
         """
-        if job.ended is not None and job.leaving and now > job.ended + _LEAVES_AT_ONCE:
-            latest = job.ended + _LONGEST_LEAVING
-            attempt.end, attempt.leaves = None if now < latest else latest, True
-        elif not attempt.leaves:
+        if job.ended is None:
+            attempt.end = attempt.leaving = None
+            return
+        latest = job.ended + _LONGEST_LEAVING
+        if job.leaving:
+            attempt.leaving = now if attempt.leaving is None else attempt.leaving
+            attempt.end = None if now < latest else latest
+        elif attempt.leaving is None:
             attempt.end = job.ended
         elif attempt.end is None:
-            attempt.end = now
+            attempt.end = min(max(job.ended + now - attempt.leaving, before), latest)
 
     def _resize(
         self, attempt: Attempt, job: Job, detail: JobDetail | None, now: float

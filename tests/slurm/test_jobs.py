@@ -429,24 +429,70 @@ def test_a_job_holds_its_resources_while_its_processes_ignore_its_end() -> None:
     ends = {"timeused": "0:10", "endtime": str(end)}
     (leaving,) = read(changed(RUNNING, state="COMPLETING", **ends))
     (cancelled,) = read(changed(RUNNING, state="CANCELLED", **ends))
-    quick, slow, stuck = (JobTimeline(4) for _ in range(3))
+    unseen, quick, slow, paused, stuck = (JobTimeline(4) for _ in range(5))
 
-    def ends_at(timeline: JobTimeline, job: Job, *seconds: float) -> float | None:
-        """Show a job to a timeline some seconds after the job's end; return the attempt's end."""
+    def ends_at(timeline: JobTimeline, job: Job, before: float, *seconds: float) -> float | None:
+        """Show a job to a timeline some seconds after the job's end.
+
+        Args:
+            timeline: The timeline.
+            job: The job.
+            before: The time of the reading before, in seconds after the job's end.
+            seconds: The times of readings.
+
+        Returns:
+            The seconds from the job's end to the attempt's end; None if the attempt is open.
+        """
         for after in seconds:
-            timeline.update(job, ("man",), None, end + after, end + after)
-        assert len(timeline.attempts) == 1
-        return timeline.attempts[0].end
+            timeline.update(job, ("man",), None, end + after, end + before)
+            before = after
+        [attempt] = timeline.attempts
+        return None if attempt.end is None else attempt.end - end
 
-    for timeline in (quick, slow, stuck):
-        assert ends_at(timeline, running, -1.0) is None
-    assert ends_at(quick, leaving, 0.5, 2.0) == end
-    assert ends_at(quick, cancelled, 4.0) == end
-    assert ends_at(slow, leaving, 1.0, 3.0, 5.0) is None
-    assert ends_at(slow, cancelled, 7.0, 9.0) == end + 7.0
-    assert ends_at(stuck, leaving, 3.0, 599.0) is None
-    assert ends_at(stuck, leaving, 601.0, 700.0) == end + 600.0
-    assert ends_at(stuck, cancelled, 800.0) == end + 600.0
+    for timeline in (unseen, quick, slow, paused, stuck):
+        assert ends_at(timeline, running, -3.0, -1.0) is None
+    assert ends_at(unseen, cancelled, -1.0, 1.0, 3.0) == 0.0
+    assert ends_at(quick, leaving, -1.0, 0.5) is None
+    assert ends_at(quick, cancelled, 0.5, 2.5, 4.5) == 2.0
+    assert ends_at(slow, leaving, -1.0, 1.0, 3.0, 5.0) is None
+    assert ends_at(slow, cancelled, 5.0, 7.0, 9.0) == 6.0
+    assert ends_at(paused, leaving, -1.0, 90.0, 92.0) is None
+    assert ends_at(paused, cancelled, 92.0, 94.0) == 92.0
+    assert ends_at(stuck, leaving, -1.0, 3.0, 599.0) is None
+    assert ends_at(stuck, leaving, 599.0, 601.0, 700.0) == 600.0
+    assert ends_at(stuck, cancelled, 700.0, 800.0) == 600.0
+
+
+def test_remaining_processes_of_many_short_jobs_count_for_their_true_time_on_average() -> None:
+    """A user can end jobs at once, and compute for less than a pause between two readings."""
+    end, every, stay = 1795707943, 2.0, 1.5
+    ends = {"timeused": "0:10", "endtime": str(end)}
+    (leaving,) = read(changed(RUNNING, state="COMPLETING", **ends))
+    (cancelled,) = read(changed(RUNNING, state="CANCELLED", **ends))
+    counted = []
+    for first in range(20):  # tenths of a second from the end to the first reading
+        timeline, now = JobTimeline(4), end + first / 10
+        for place in range(3):
+            time = now + place * every
+            job = leaving if time < end + stay else cancelled
+            timeline.update(job, ("man",), None, time, time - every)
+        [attempt] = timeline.attempts
+        assert attempt.end is not None
+        counted.append(attempt.end - end)
+    assert sum(counted) / len(counted) == pytest.approx(stay)
+
+
+def test_a_job_whose_end_slurmctld_forgot_is_open_until_it_ends_again() -> None:
+    end = 1795707943
+    (running,) = read(RUNNING)
+    (leaving,) = read(changed(RUNNING, state="COMPLETING", timeused="0:10", endtime=str(end)))
+    later = {"state": "CANCELLED", "timeused": "1:40", "endtime": str(end + 90)}
+    (cancelled,) = read(changed(RUNNING, **later))
+    timeline = JobTimeline(4)
+    for after, job in ((1.0, leaving), (3.0, running), (5.0, running), (91.0, cancelled)):
+        timeline.update(job, ("man",), None, end + after, end + after - 2.0)
+        [attempt] = timeline.attempts
+        assert attempt.end == (end + 90 if job is cancelled else None)
 
 
 def test_a_node_has_resources_partitions_and_the_time_of_its_reason() -> None:
