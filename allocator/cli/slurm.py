@@ -102,7 +102,7 @@ def check(*, config: _Config = None, users: _Users = None, as_json: options.AsJs
         for finding in findings:
             typer.echo(f"{finding.kind}: {finding.setting}")
             typer.echo(f"    {finding.consequence} {finding.advice}")
-        if not findings:
+        if all(finding.kind == "note" for finding in findings):
             typer.echo("This Slurm will follow the order.")
     if any(finding.kind == "problem" for finding in findings):
         raise typer.Exit(1)

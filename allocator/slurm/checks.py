@@ -18,6 +18,10 @@ _WEIGHTS = (
     "PriorityWeightPartition",
     "PriorityWeightQOS",
 )
+_LONGEST_SUBMIT_LINE = 64 * 1024
+"""Maximum number of bytes of a job's command that delays no reading of many jobs."""
+_SUBMIT_LINE = 1024 * 1024
+"""Slurm's default of `max_submit_line_size`, in bytes."""
 _NONE = ("", "(null)", "None", "none", "site_factor/none", "jobcomp/none")
 
 
@@ -55,6 +59,7 @@ def check_configuration(
         *_partitions(partitions),
         *_records(configuration),
         *_accounting(configuration, user_key),
+        *_commands(configuration),
     ]
     if queued:
         findings.append(
@@ -308,3 +313,40 @@ def _accounting(configuration: Mapping[str, str], user_key: UserKey) -> list[Set
             )
         )
     return findings
+
+
+def _commands(configuration: Mapping[str, str]) -> list[SettingFinding]:
+    """Return a note if long job commands can make readings slow.
+
+    slurmctld before 23.02 sends the arguments of all jobs to squeue. sacct always gets them; since
+    23.11, slurmctld can refuse jobs with long commands.
+    """
+    text = configuration.get("SLURM_VERSION", "")
+    match = re.match(r"(\d+)\.(\d+)", text)
+    if match is None:
+        return []
+    version = (int(match[1]), int(match[2]))
+    if version < (23, 2):
+        return [
+            SettingFinding(
+                "note",
+                f"SLURM_VERSION={text}",
+                "squeue gets the arguments of all jobs, so jobs of one user with long commands "
+                "make each reading slow.",
+                "Update to Slurm 23.02 or later, or limit each user's jobs with MaxSubmitJobs.",
+            )
+        ]
+    parameters = configuration.get("SchedulerParameters", "")
+    limit = re.search(r"max_submit_line_size=(\d+)", parameters, re.IGNORECASE)
+    size = int(limit[1]) if limit else _SUBMIT_LINE
+    if version < (23, 11) or not keeps_accounting(configuration) or size <= _LONGEST_SUBMIT_LINE:
+        return []
+    return [
+        SettingFinding(
+            "note",
+            f"max_submit_line_size={size}",
+            "sacct gets the commands of all jobs, so jobs with long commands make the first "
+            "reading after a pause slow.",
+            f"Add max_submit_line_size={_LONGEST_SUBMIT_LINE} to SchedulerParameters.",
+        )
+    ]

@@ -60,6 +60,27 @@ def test_a_harmful_setting_is_named_with_its_value(setting: str, value: str, kin
     assert finding.advice.endswith(".")
 
 
+@pytest.mark.parametrize(
+    ("version", "parameters", "storage", "setting"),
+    [
+        ("22.05.8", "max_submit_line_size=1000", "slurmdbd", "SLURM_VERSION=22.05.8"),
+        ("23.02.7", "", "slurmdbd", ""),
+        ("23.11.0", "bf_interval=30", "slurmdbd", "max_submit_line_size=1048576"),
+        ("24.11.5", "", "none", ""),
+        ("24.11.5", "a=1,Max_Submit_Line_Size=65536", "slurmdbd", ""),
+        ("26.05.5", "max_submit_line_size=65537", "slurmdbd", "max_submit_line_size=65537"),
+        ("", "", "slurmdbd", ""),
+    ],
+)
+def test_long_job_commands_are_noted_where_they_make_readings_slow(
+    version: str, parameters: str, storage: str, setting: str
+) -> None:
+    changes = {"SLURM_VERSION": version, "SchedulerParameters": parameters}
+    changes["AccountingStorageType"] = f"accounting_storage/{storage}"
+    notes = [finding.setting for finding in check(changes=changes) if finding.kind == "note"]
+    assert notes == ([setting] if setting else [])
+
+
 def test_without_records_and_rights_both_are_told_problems_first() -> None:
     findings = check(rights=False, changes={"AccountingStorageType": "accounting_storage/none"})
     assert [finding.kind for finding in findings] == ["problem", "warning", "warning"]

@@ -48,7 +48,7 @@ def test_check_finds_no_problem_in_a_slurm_that_follows_the_order(
 ) -> None:
     result = run(slurm, monkeypatch, "check", "--json")
     assert result.exit_code == 0
-    assert json.loads(result.output) == []
+    assert {finding["kind"] for finding in json.loads(result.output)} <= {"note"}
     assert "will follow the order" in run(slurm, monkeypatch, "check").output
 
 
