@@ -108,8 +108,9 @@ def run_service(
             settings.check_files(config, record)
             place.database_location(settings)
             typer.echo(f"{config}: valid")
-            if reason := place.missing_reason(settings):
-                typer.echo(f"{command}: {reason}", err=True)
+            for note in (place.missing_reason(settings), *settings.listen.seizable()):
+                if note is not None:
+                    typer.echo(f"{command}: {note}", err=True)
             return
         logs.configure(settings.log)
         loop_latency.run(lambda latency: serve(settings, latency))

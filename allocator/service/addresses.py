@@ -3,12 +3,14 @@
 import ipaddress
 import os
 from functools import lru_cache
+from pathlib import Path
 from urllib.parse import unquote
 
 DEFAULT = "127.0.0.1:5060"
 """Default address for masters and operators."""
 _LONGEST_SOCKET = 107
 """Maximum length of a Unix socket's path on Linux, in bytes."""
+_FIRST_UNPRIVILEGED = Path("/proc/sys/net/ipv4/ip_unprivileged_port_start")
 
 
 def host_and_port(address: str) -> str:
@@ -44,6 +46,25 @@ def target(address: str) -> str:
             raise ValueError(f"the path of a Unix socket has at most {_LONGEST_SOCKET} bytes")
         return address
     return host_and_port(address)
+
+
+def anyone_may_bind(address: str) -> bool:
+    """Return whether any user of this machine could listen on an address while no service does.
+
+    Only root and programs with the right CAP_NET_BIND_SERVICE may bind lower TCP ports. The folder
+    of a Unix socket protects the socket.
+    """
+    if address.startswith("unix:"):
+        return False
+    return int(address.rpartition(":")[2]) >= _first_unprivileged_port()
+
+
+def _first_unprivileged_port() -> int:
+    """Return the lowest TCP port that every user of this machine may bind."""
+    try:
+        return int(_FIRST_UNPRIVILEGED.read_text())
+    except (OSError, ValueError):  # an old kernel
+        return 1024
 
 
 def is_local(address: str) -> bool:

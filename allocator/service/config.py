@@ -45,7 +45,7 @@ from allocator.files import (
     require_regular_file,
     require_writable,
 )
-from allocator.service.addresses import DEFAULT, host_and_port, is_local, target
+from allocator.service.addresses import DEFAULT, anyone_may_bind, host_and_port, is_local, target
 from allocator.users.settings import DeclaredUser
 
 DEFAULT_POLICY: dict[str, Any] = {"name": "sdrf", "half_life": "1h"}
@@ -449,6 +449,9 @@ class ListenSection(SettingsSection):
     operators: Annotated[str, AfterValidator(target)] | None = None
     """Separate address for operators. `address` then serves masters only: access to one address
     gives no access to the other service."""
+    group_may_connect: bool = False
+    """Whether the service's group may connect to the Unix socket in `address`, for a master of
+    another user: the socket has the mode 0660 instead of 0600. Requires `operators`."""
     tls: TlsSection | None = None
     rights: RightsSection | None = None
     largest_message: Annotated[int, Field(ge=2**16, lt=2**31)] = 256 * 2**20
@@ -471,7 +474,27 @@ class ListenSection(SettingsSection):
             raise ValueError("listen.rights needs certificates; add [listen.tls] with a client_ca")
         if self.operators == self.address:
             raise ValueError("operators is the same as address; remove operators")
+        if self.group_may_connect and not self.address.startswith("unix:"):
+            raise ValueError("group_may_connect needs a Unix socket in address; remove it")
+        if self.group_may_connect and self.operators is None:
+            raise ValueError(
+                "with group_may_connect, the group could also give orders; set operators"
+            )
         return self
+
+    def seizable(self) -> list[str]:
+        """Return a note for each address that any user of this machine may take.
+
+        A program can take an address while the service restarts, and keep the address.
+        """
+        peers = "masters and operators" if self.operators is None else "masters"
+        addresses = {"address": (self.address, peers), "operators": (self.operators, "operators")}
+        return [
+            f"listen.{name}: while the service restarts, any user of this machine may take "
+            f"{address}, and so keep {kept} away. Use a Unix socket, or a port below 1024"
+            for name, (address, kept) in addresses.items()
+            if address is not None and anyone_may_bind(address)
+        ]
 
     def require_protection(self) -> None:
         """Raise an error if other machines could connect without a certificate.

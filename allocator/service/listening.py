@@ -1,11 +1,19 @@
 """Runs the gRPC servers for masters and for operators, on one port or two."""
 
+import asyncio
 import errno
 import os
 import socket
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    asynccontextmanager,
+    contextmanager,
+    suppress,
+)
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -15,6 +23,7 @@ import structlog
 from allocator.contract.admin_pb2_grpc import add_AdminServicer_to_server
 from allocator.files import reason
 from allocator.service import own_sockets
+from allocator.service.addresses import anyone_may_bind
 from allocator.service.config import AddressTaken, ConfigError, ListenSection, TlsSection, read_file
 from allocator.service.connections import Connections
 from allocator.service.masters.sessions import Sessions
@@ -62,6 +71,8 @@ OPERATORS_PENDING = 2**8
 
 A waiting call can have 16 kB of headers, of which gRPC makes up to 4 MB.
 """
+LISTEN_EVERY = 5.0
+"""Seconds between two attempts to listen on a port of operators that another program has taken."""
 LOOK_EVERY = 1.0
 """Minimum seconds between two checks whether the TLS files have changed."""
 LARGEST_HEADERS = 2048
@@ -136,12 +147,57 @@ async def listening(
         else:
             operator_limits = limits(shared=False)
             handlers = [operators, unknown]
-            for port in (
-                _port(section, "address", section.address, [masters, operators_elsewhere]),
-                _port(section, "operators", section.operators, handlers, operator_limits),
-            ):
-                ports.add(await stack.enter_async_context(port))
+            masters_port = _port(
+                section, "address", section.address, [masters, operators_elsewhere]
+            )
+            ports.add(await stack.enter_async_context(masters_port))
+            operators_port = partial(
+                _port, section, "operators", section.operators, handlers, operator_limits
+            )
+            await stack.enter_async_context(_once_free(operators_port, ports))
         yield
+
+
+@asynccontextmanager
+async def _once_free(
+    port: Callable[[], AbstractAsyncContextManager[int]], ports: set[int]
+) -> AsyncIterator[None]:
+    """Serve on a port while the block runs; if another program listens there, once it has ended.
+
+    Any user of this machine may take a port while no service runs. So a taken port of operators
+    stops their orders, but no offers.
+
+    Args:
+        port: Opens the port.
+        ports: The port's number is added to this set.
+
+    Raises:
+        ConfigError: the address or a TLS file cannot be used.
+    """
+    waiting: asyncio.Task[None] | None = None
+
+    async def listen() -> None:
+        ports.add(await stack.enter_async_context(port()))
+
+    async def wait() -> None:
+        while True:
+            await asyncio.sleep(LISTEN_EVERY)
+            with suppress(ConfigError):
+                await listen()
+                return
+
+    async with AsyncExitStack() as stack:
+        try:
+            await listen()
+        except AddressTaken as error:
+            _log.error("operators cannot connect until the port is free", reason=str(error))
+            waiting = asyncio.create_task(wait())
+        try:
+            yield
+        finally:
+            if waiting is not None:
+                waiting.cancel()
+                await asyncio.wait([waiting])
 
 
 @asynccontextmanager
@@ -196,7 +252,8 @@ async def _port(
         add(server)
     # A Unix socket for operators needs no TLS: its permissions protect it.
     plain = section.tls is None or (name == "operators" and address.startswith("unix:"))
-    with _socket_for_owner_only(name, address):
+    for_group = name == "address" and section.group_may_connect
+    with _private_socket(name, address, 0o660 if for_group else 0o600):
         try:
             if plain or section.tls is None:
                 bound = server.add_insecure_port(address)
@@ -204,9 +261,11 @@ async def _port(
                 bound = server.add_secure_port(address, _credentials(section.tls))
         except RuntimeError as error:
             kind = AddressTaken if _is_taken(address) else ConfigError
+            low = not address.startswith("unix:") and not anyone_may_bind(address)
+            right = "; a port below 1024 needs deploy/systemd/low-port.conf" if low else ""
             raise kind(
                 f"listen.{name}: cannot listen on {address}; check that this machine has the "
-                "address, and that no other program listens there"
+                f"address, and that no other program listens there{right}"
             ) from error
     if not address.startswith("unix:"):
         own_sockets.shrink_receive_buffers(bound, RECEIVE_BUFFER)
@@ -296,14 +355,15 @@ def _certificates(
 
 
 @contextmanager
-def _socket_for_owner_only(name: str, address: str) -> Iterator[None]:
-    """Let only the service's own user open a Unix socket that is created while the block runs.
+def _private_socket(name: str, address: str, mode: int) -> Iterator[None]:
+    """Set the permissions of a Unix socket that is created while the block runs.
 
     A TCP address is left alone.
 
     Args:
         name: Setting of the address, for errors.
         address: Address that the block listens on.
+        mode: Permissions of the socket.
 
     Raises:
         ConfigError: another file or another service occupies the socket's path.
@@ -313,7 +373,7 @@ def _socket_for_owner_only(name: str, address: str) -> Iterator[None]:
         return
     path = Path(address.removeprefix("unix://"))
     _clear_socket(name, path)
-    mask = os.umask(0o177)
+    mask = os.umask(0o777 & ~mode)
     try:
         yield
     finally:

@@ -74,7 +74,7 @@ def peer_name(context: _Context) -> str:
 def identified(context: _Context) -> tuple[str, str]:
     """Return the identity of a peer, for the log and the audit, and how the identity is known.
 
-    Only root and the user that runs the service can open the service's Unix sockets. gRPC does not
+    Only root and the user that runs the service can open an operators' Unix socket. gRPC does not
     tell which of the two connected, so a socket's peer is named after the service's user.
 
     Returns:

@@ -126,7 +126,10 @@ def test_a_single_variable_switches_a_master_between_mesos_allocator_and_longsha
     asked = debian.read("/etc/mesos/master.env")
     assert "MESOS_ALLOCATOR=org_longshare_Allocator" in asked
     (module,) = json.loads(debian.read("/etc/mesos/modules.json"))["libraries"][0]["modules"]
-    assert {"key": "address", "value": "127.0.0.1:5060"} in module["parameters"]
+    socket = "unix:///run/longshare/allocator.sock"
+    assert {"key": "address", "value": socket} in module["parameters"]
+    unit = debian.read("/etc/systemd/system/mesos-master.service")
+    assert "SupplementaryGroups=longshare" in unit
 
     assert debian.play(mesos_master_allocator="stock").succeeded
     alone = debian.read("/etc/mesos/master.env")

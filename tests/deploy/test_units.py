@@ -4,6 +4,7 @@ import configparser
 import re
 import shutil
 import subprocess
+import textwrap
 import tomllib
 from pathlib import Path
 
@@ -39,6 +40,57 @@ def test_systemd_accepts_the_unit_and_rates_its_exposure_as_low(unit_file: Path)
     )
     assert judged.returncode == 0, judged.stdout[-500:]
     assert "Overall exposure level" in judged.stdout
+
+
+def test_the_drop_in_for_low_ports_permits_lower_ports_and_keeps_the_exposure_low(
+    tmp_path: Path,
+) -> None:
+    added = configparser.ConfigParser(interpolation=None)
+    added.optionxform = str  # type: ignore[assignment,method-assign]
+    added.read(DEPLOY / "systemd" / "low-port.conf")
+    assert added["Service"] == {
+        "AmbientCapabilities": "CAP_NET_BIND_SERVICE",
+        "CapabilityBoundingSet": "CAP_NET_BIND_SERVICE",
+        "PrivateUsers": "no",  # the capability would apply to a namespace without network
+    }
+    analyze = shutil.which("systemd-analyze")
+    if analyze is None:
+        pytest.skip("systemd-analyze is not installed, so nobody judges the unit")
+    changed = tmp_path / "longshare.service"
+    install = "[Install]\n"
+    lines = "".join(f"{key}={value}\n" for key, value in added["Service"].items())
+    changed.write_text(UNITS[0].read_text().replace(install, lines + install))
+    judged = subprocess.run(
+        [analyze, "security", "--offline=yes", "--threshold=18", "--no-pager", str(changed)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert judged.returncode == 0, judged.stdout[-500:]
+
+
+def test_masters_reach_the_service_at_the_same_protected_address_in_all_shipped_settings() -> None:
+    roles = DEPLOY.parent / "ansible" / "roles"
+    master = (roles / "mesos_master" / "defaults" / "main.yml").read_text()
+    address = re.search(r"^mesos_master_longshare_address: (\S+)$", master, re.MULTILINE)
+    assert address is not None
+    shipped = {
+        "docs": (DEPLOY.parent / "docs" / "longshare.toml").read_text(),
+        "container": (DEPLOY / "container" / "longshare.toml").read_text(),
+    }
+    for role, variable in (("longshare", "settings"), ("experiment", "service")):
+        defaults = (roles / role / "defaults" / "main.yml").read_text()
+        block = re.search(rf"^{role}_{variable}: \|\n((?:  .*\n|\n)+)", defaults, re.MULTILINE)
+        assert block is not None
+        shipped[role] = textwrap.dedent(block[1])
+    for name, text in shipped.items():
+        listen = Config.model_validate(tomllib.loads(text)).listen
+        assert (name, listen.address, listen.seizable()) == (name, address[1], [])
+        assert listen.operators is not None
+        # Ansible runs the master as mesos, which its unit adds to the group of the service.
+        assert listen.group_may_connect == (name in {"longshare", "experiment"})
+    unit = (roles / "mesos_master" / "templates" / "mesos-master.service.j2").read_text()
+    assert "\nSupplementaryGroups=longshare\n" in unit
 
 
 def test_the_container_starts_with_a_configuration_that_is_valid() -> None:

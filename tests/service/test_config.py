@@ -29,7 +29,7 @@ def test_the_example_in_the_documentation_is_valid_and_declares_no_user() -> Non
 def test_the_settings_for_trials_are_the_example_without_files() -> None:
     trial, example = load(DOCS / "trial.toml"), load(DOCS / "longshare.toml")
     assert (trial.store.kind, trial.accounting_database()) == ("none", None)
-    for section in ("policy", "users", "listen", "metrics"):
+    for section in ("policy", "users", "metrics"):
         assert getattr(trial, section) == getattr(example, section)
 
 
@@ -216,6 +216,14 @@ def test_the_default_store_is_in_the_state_directory(
         ),
         ("[users]\ndeclared = [{name='A', commitment=2}]", "users.declared\\[0\\].commitment"),
         ("[listen]\naddress = 'unix:run.sock'", "listen.address: .*absolute path"),
+        (
+            "[listen]\noperators = 'unix:///o'\ngroup_may_connect = true",
+            "group_may_connect needs a Unix socket",
+        ),
+        (
+            "[listen]\naddress = 'unix:///a'\ngroup_may_connect = true",
+            "the group could also give orders; set operators",
+        ),
         ("[listen]\naddress = '127.0.0.1'", "listen.address: .*not HOST:PORT"),
         ("[metrics]\naddress = 'example.org:80'", "metrics: .*other machines"),
         ("[recorder]\nfile = 'x'\nevery = 0", "recorder.every: .*0.001"),

@@ -3,10 +3,12 @@
 import asyncio
 import os
 import socket
+import stat
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import grpc
@@ -391,3 +393,56 @@ def _receive_buffer(opened: socket.socket) -> tuple[int, int]:
     """Return the size of a socket's receive buffer, and whether (2) or not (0) it is fixed."""
     size = opened.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
     return size, opened.getsockopt(socket.SOL_SOCKET, own_sockets._SO_BUF_LOCK)
+
+
+@pytest.mark.parametrize(
+    ("may", "modes"), [(False, {"a": 0o600, "o": 0o600}), (True, {"a": 0o660, "o": 0o600})]
+)
+def test_the_group_of_the_service_may_connect_to_the_masters_socket_if_permitted(
+    tmp_path: Path, modes: dict[str, int], *, may: bool
+) -> None:
+    section = ListenSection(
+        address=f"unix://{tmp_path}/a", operators=f"unix://{tmp_path}/o", group_may_connect=may
+    )
+
+    async def listen() -> dict[str, int]:
+        async with (
+            listening._port(section, "address", section.address, []),
+            listening._port(section, "operators", f"unix://{tmp_path}/o", []),
+        ):
+            return permissions()
+
+    def permissions() -> dict[str, int]:
+        return {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}
+
+    assert asyncio.run(listen()) == modes
+
+
+def test_a_taken_port_of_operators_stops_no_masters_and_is_used_once_it_is_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listening, "LISTEN_EVERY", 0.01)
+    masters = f"unix://{tmp_path}/a"
+
+    async def answers(address: str) -> bool:
+        try:
+            async with asyncio.timeout(PATIENCE), grpc.aio.insecure_channel(address) as channel:
+                await channel.channel_ready()
+        except TimeoutError:
+            return False
+        return True
+
+    async def begin_beside(other_program: socket.socket) -> tuple[bool, bool, bool]:
+        port = other_program.getsockname()[1]
+        operators = f"127.0.0.1:{port}"
+        section = ListenSection(address=masters, operators=operators)
+        closing = connections.Connections()
+        admin: Any = SimpleNamespace(orders=SimpleNamespace(log_refusal=lambda *_: None))
+        monkeypatch.setattr(listening, "add_AdminServicer_to_server", lambda *_: None)
+        async with listening.listening(section, None, admin, Rights(None), closing):
+            beside = await answers(masters)
+            other_program.close()
+            return beside, await answers(operators), port in closing.ports
+
+    with socket.create_server(("127.0.0.1", 0)) as other_program:
+        assert asyncio.run(begin_beside(other_program)) == (True, True, True)

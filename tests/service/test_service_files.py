@@ -207,6 +207,31 @@ def test_a_check_accepts_files_that_exist_or_that_the_service_creates(tmp_path: 
     assert (tmp_path / "log").read_text() == "a former log"
 
 
+@pytest.mark.parametrize(
+    ("listen", "kept_away"),
+    [
+        ('address = "127.0.0.1:5060"', {"address": "masters and operators"}),
+        (
+            'address = "127.0.0.1:5060"\noperators = "[::1]:5061"',
+            {"address": "masters", "operators": "operators"},
+        ),
+        ('address = "127.0.0.1:856"\noperators = "127.0.0.1:5061"', {"operators": "operators"}),
+        ('address = "127.0.0.1:856"', {}),
+        ('address = "unix://{0}/s"', {}),
+    ],
+)
+def test_a_check_names_each_address_that_any_user_of_the_machine_may_take(
+    tmp_path: Path, listen: str, kept_away: dict[str, str]
+) -> None:
+    completed = checked(tmp_path, f"[listen]\n{listen}\n")
+    assert (completed.returncode, completed.stdout) == (0, f"{tmp_path}/longshare.toml: valid\n")
+    notes = completed.stderr.splitlines()
+    assert len(notes) == len(kept_away), notes
+    for note, (name, peers) in zip(notes, kept_away.items(), strict=True):
+        assert f"listen.{name}: while the service restarts, any user of this machine may " in note
+        assert f"and so keep {peers} away. Use a Unix socket, or a port below 1024" in note
+
+
 @pytest.mark.parametrize("mode", [0o777, 0o1777])
 def test_a_check_refuses_files_in_a_folder_that_every_user_can_write(
     tmp_path: Path, mode: int
