@@ -4,11 +4,13 @@ import errno
 import grp
 import os
 import pwd
+import secrets
+import shutil
 import stat
-import tempfile
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import NamedTuple
 
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠", "'")
 _NOT_PLAIN = "not a plain file; name another"
@@ -25,6 +27,18 @@ _OF_WRITES = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
 """Error numbers of a failed write, which the operating system reports without a file's name."""
 
 
+_FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
+_WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
+_PRIVATE = ".part-"
+"""Start of the names of private folders for single files."""
+_MOST_LINKS = 40
+"""Number of links in a row that the operating system follows, too."""
+
+
+class UntrustedPathError(OSError):
+    """Another user could exchange a file or folder; the text has the path, reason and remedy."""
+
+
 @contextmanager
 def whole(path: Path) -> Iterator[Path]:
     """Replace a file atomically: yield a temporary path to write to, which then becomes `path`.
@@ -36,72 +50,253 @@ def whole(path: Path) -> Iterator[Path]:
     symbolic link, the link stays and its target is replaced.
 
     Another user may be able to write the folder, and to exchange names there for links. Therefore
-    the temporary file is in a folder of this user only, named by its descriptor (Linux only).
+    the temporary file is in a private folder. Each file and folder is opened once, and then named
+    by its descriptor (Linux only).
 
     Raises:
         OSError: the file cannot be replaced, or is a link of another user; the error names `path`,
             not the temporary file.
     """
-    if path.exists() and not path.is_file():
-        with _named_by_descriptor(path, os.O_PATH) as temporary, _errors_naming(path, temporary):
-            if temporary.is_file():
-                raise OSError(errno.EINVAL, _NOT_PLAIN, str(path))
+    with ExitStack() as opened:
+        try:
+            target = _target_of(path, opened)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(path)) from error
+        if target.existing is not None and not _is_regular(target.existing):
+            existing = _path_of(target.existing)
+            with _errors_naming(path, existing):
+                yield existing
+            return
+        opened.enter_context(_errors_naming(path, _PRIVATE))
+        folder = opened.enter_context(private_folder(target.folder))
+        temporary = folder.path / target.name
+        with _errors_naming(path, temporary):
             yield temporary
-        return
-    target = _target_of(path)
-    prefix = target.with_name(f".part-{os.getpid()}-")
-    with _errors_naming(path, prefix):
-        folder = Path(tempfile.mkdtemp(dir=prefix.parent, prefix=prefix.name))
-    flags = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW
-    try:
-        with _named_by_descriptor(folder, flags) as own, _errors_naming(path, own):
-            temporary = own / target.name
-            try:
-                yield temporary
-                temporary.replace(target)
-            finally:
-                temporary.unlink(missing_ok=True)
-    finally:
-        with suppress(OSError):  # another user may have exchanged the folder
-            folder.rmdir()
+            temporary.replace(_path_of(target.folder) / target.name)
 
 
-def _target_of(path: Path) -> Path:
-    """Return the path to replace: the target of a link, or the path itself.
+class PrivateFolder(NamedTuple):
+    """A new folder for this user only."""
 
-    Raises:
-        OSError: the path is a link of another user.
-    """
-    try:
-        status = path.lstat()
-    except FileNotFoundError:
-        return path.parent.resolve() / path.name
-    if not stat.S_ISLNK(status.st_mode):
-        return path.parent.resolve() / path.name
-    if status.st_uid not in {0, os.geteuid()}:
-        owner = user_name(status.st_uid)
-        raise OSError(errno.EPERM, f"a link of user {owner}; name another file", str(path))
-    return path.resolve()
+    name: str
+    """Name of the folder, for readers only, because another user may exchange names."""
+    path: Path
+    """Path of the folder in this process only, with the folder's descriptor instead of a name."""
 
 
 @contextmanager
-def _named_by_descriptor(path: Path, flags: int) -> Iterator[Path]:
-    """Yield a stable name of a file, even if another file gets its path; without /proc, the path.
+def private_folder(parent: int, prefix: str = _PRIVATE) -> Iterator[PrivateFolder]:
+    """Create a folder of this user only, and delete the folder and its content at the end.
+
+    If another user can write the parent folder, this user can exchange the new folder before the
+    process opens it. Therefore the open folder must then be empty and private. In a safe parent
+    folder, modes are not checked, because some file systems keep no modes.
 
     Args:
-        path: The file or folder.
-        flags: Flags as for `os.open`.
+        parent: Descriptor of the parent folder.
+        prefix: Start of the folder's name.
+
+    Raises:
+        OSError: the folder cannot be created, or another user exchanged it.
     """
-    descriptor = os.open(path, flags | os.O_CLOEXEC)
+    name = f"{prefix}{os.getpid()}-{secrets.token_hex(8)}"
+    os.mkdir(name, 0o700, dir_fd=parent)
     try:
-        name = Path(f"/proc/self/fd/{descriptor}")
-        yield name if name.exists() else path
+        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+        folder = os.open(name, flags, dir_fd=parent)
+        try:
+            if not _is_trusted(os.fstat(parent)) and not _is_new(folder):
+                raise OSError(
+                    errno.EPERM,
+                    "another user exchanged a temporary folder; name a folder that no other user "
+                    "can write",
+                    name,
+                )
+            try:
+                yield PrivateFolder(name, _path_of(folder))
+            finally:
+                _clear(folder)
+        finally:
+            os.close(folder)
+    finally:
+        with suppress(OSError):  # another user may have exchanged the folder
+            os.rmdir(name, dir_fd=parent)
+
+
+@contextmanager
+def open_folder(path: Path) -> Iterator[int]:
+    """Open a folder without reading it: yield a descriptor, for names relative to the folder.
+
+    Raises:
+        OSError: the folder cannot be opened.
+    """
+    descriptor = os.open(path, _FOLDER)
+    try:
+        yield descriptor
     finally:
         os.close(descriptor)
 
 
 @contextmanager
-def _errors_naming(path: Path, temporary: Path) -> Iterator[None]:
+def trusted_folder(path: Path) -> Iterator[int]:
+    """Open a folder like `open_folder`, but only if other users cannot exchange the folder.
+
+    The folder and all folders above it must belong to root or to the user of this process. Neither
+    group nor others may write to them. A shared folder with the sticky bit, such as /tmp, may be
+    above. No component of the path is a symbolic link. Each component is opened once, relative to
+    the folder above, and checked through its descriptor. So no user can exchange a component
+    between check and use.
+
+    Args:
+        path: Absolute path of the folder.
+
+    Raises:
+        UntrustedPathError: another user could exchange the folder, or a component is a link.
+        OSError: a component cannot be opened.
+    """
+    with ExitStack() as opened:
+        folder = opened.enter_context(open_folder(Path("/")))
+        require_trusted(Path("/"), os.fstat(folder))
+        for component in (*reversed(path.parents[:-1]), path):
+            if component.name:
+                folder = open_component(folder, component, _FOLDER)
+                opened.callback(os.close, folder)
+                require_trusted(component, os.fstat(folder))
+        yield folder
+
+
+def open_component(folder: int, component: Path, flags: int) -> int:
+    """Return a descriptor of the last component of a path, which may be no link.
+
+    Args:
+        folder: Descriptor of the folder above.
+        component: The path up to this component.
+        flags: Flags as for `os.open`.
+
+    Raises:
+        UntrustedPathError: the component is a symbolic link.
+        OSError: the component cannot be opened.
+    """
+    try:
+        return os.open(component.name, flags | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+    except OSError as error:
+        if error.errno in {errno.ELOOP, errno.ENOTDIR}:
+            raise UntrustedPathError(
+                f"{component} is a symbolic link; give the file's real path"
+            ) from error
+        raise
+
+
+def require_trusted(path: Path, status: os.stat_result) -> None:
+    """Check that only root and the user of this process may write to a file or folder.
+
+    A folder with the sticky bit passes, because users can exchange only their own files there.
+
+    Args:
+        path: The file or folder, for the error message.
+        status: Its status.
+
+    Raises:
+        UntrustedPathError: another user may write to the file or folder.
+    """
+    if _is_trusted(status):
+        return
+    if status.st_uid not in {0, os.geteuid()}:
+        raise UntrustedPathError(
+            f"{path} belongs to user {status.st_uid}, who could change the code that Longshare "
+            f"runs; it must belong to root or to user {os.geteuid()}, who runs Longshare (chown)"
+        )
+    raise UntrustedPathError(
+        f"users other than its owner can write {path} (mode {stat.S_IMODE(status.st_mode):o}), "
+        f"and could change the code that Longshare runs: chmod go-w {path}"
+    )
+
+
+def _is_trusted(status: os.stat_result) -> bool:
+    is_shared_folder = stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX
+    return status.st_uid in {0, os.geteuid()} and bool(
+        is_shared_folder or not status.st_mode & _WRITABLE_BY_OTHERS
+    )
+
+
+def _is_new(folder: int) -> bool:
+    """Return whether an open folder is empty, and only this user can read and write it."""
+    status = os.fstat(folder)
+    private = stat.S_IMODE(status.st_mode) & 0o777 == stat.S_IRWXU
+    return private and status.st_uid == os.geteuid() and not os.listdir(folder)
+
+
+def _clear(folder: int) -> None:
+    """Delete the content of an open folder."""
+    for name in os.listdir(folder):
+        try:
+            os.unlink(name, dir_fd=folder)
+        except IsADirectoryError:
+            shutil.rmtree(name, dir_fd=folder)
+
+
+class _Target(NamedTuple):
+    """The file to which a path leads."""
+
+    folder: int
+    """Descriptor of the file's folder."""
+    name: str
+    """Name of the file in its folder."""
+    existing: int | None
+    """Descriptor of the file; None if no such file exists."""
+
+
+def _target_of(path: Path, opened: ExitStack) -> _Target:
+    """Return the file to replace or to write: the target of a link, or the path itself.
+
+    Each link is opened, checked and read through one descriptor, so exchanged names have no effect.
+
+    Args:
+        path: The path.
+        opened: Closes all descriptors.
+
+    Raises:
+        OSError: a link belongs to another user, or a folder does not exist.
+    """
+
+    def open_path(name: str | Path, flags: int) -> int:
+        descriptor = os.open(name, os.O_PATH | os.O_CLOEXEC | flags, dir_fd=folder)
+        opened.callback(os.close, descriptor)
+        return descriptor
+
+    folder: int | None = None
+    for _ in range(_MOST_LINKS):
+        folder = open_path(path.parent, os.O_DIRECTORY)
+        name = path.name or "."
+        try:
+            existing = open_path(name, os.O_NOFOLLOW)
+        except FileNotFoundError:
+            return _Target(folder, name, None)
+        status = os.fstat(existing)
+        if not stat.S_ISLNK(status.st_mode):
+            return _Target(folder, name, existing)
+        if status.st_uid not in {0, os.geteuid()}:
+            owner = user_name(status.st_uid)
+            raise OSError(errno.EPERM, f"a link of user {owner}; name another file")
+        if status.st_dev == Path("/proc/self").stat().st_dev:
+            followed = open_path(name, 0)  # /dev/stdout may lead to a pipe, which has no path
+            if not _is_regular(followed):
+                return _Target(folder, name, followed)
+        path = Path(os.readlink("", dir_fd=existing))
+    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+
+
+def _is_regular(descriptor: int) -> bool:
+    return stat.S_ISREG(os.fstat(descriptor).st_mode)
+
+
+def _path_of(descriptor: int) -> Path:
+    """Return a path of an open file, which stays the same even if another file gets its name."""
+    return Path(f"/proc/self/fd/{descriptor}")
+
+
+@contextmanager
+def _errors_naming(path: Path, temporary: Path | str) -> Iterator[None]:
     """Replace a temporary path by `path` in errors, and name `path` in errors without a file."""
     try:
         yield
@@ -109,7 +304,7 @@ def _errors_naming(path: Path, temporary: Path) -> Iterator[None]:
         nameless = error.filename is None and error.errno in _OF_WRITES
         if error.errno is None or not (nameless or str(temporary) in str(error)):
             raise
-        raise OSError(error.errno, os.strerror(error.errno), str(path)) from error
+        raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 def reason(error: OSError) -> str:

@@ -5,6 +5,7 @@ import io
 import json
 import re
 from dataclasses import replace
+from functools import partialmethod
 from pathlib import Path
 
 import numpy as np
@@ -49,6 +50,7 @@ from allocator.simulation.studies.section import (
 from allocator.simulation.studies.sources import resolve
 from allocator.simulation.studies.sweep import SimulatorKind, cells_of, run
 from allocator.simulation.trace import MachineClass, Trace
+from tests.exchanged import exchange_new_folders
 from tests.service.browser import axe, browsing, chromedriver
 from tests.simulation.crowded import trace_of
 from tests.simulation.test_advice import bursts_beside_a_hog
@@ -156,6 +158,49 @@ def test_cells_with_the_same_trace_share_memory_that_is_freed_afterwards(
     used.clear()
     run([replace(prepared(tmp_path)[0], load=0.7)], tmp_path / "cells", HERE)
     assert not used, "a single cell shares no trace"
+
+
+def test_a_folder_for_copies_that_another_user_exchanges_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cells, folder, replacement = prepared(tmp_path), tmp_path / "cells", tmp_path / "other"
+    private = tmp_path / "thesis"
+    private.write_text("own")
+    copy = replacement / cells[0].source.digest
+    copy.mkdir(parents=True)
+    for column in store._COLUMNS:
+        (copy / f"{column}.npy").symlink_to(private)
+    folder.mkdir()
+    folder.chmod(0o2775)
+    exchange_new_folders(folder, replacement, monkeypatch)
+    mkdir = partialmethod(Path.mkdir, exist_ok=True)
+    monkeypatch.setattr(Path, "mkdir", mkdir)  # as by one more exchange, in `replacement`
+    with pytest.raises(OSError, match="another user exchanged"):
+        run(cells, folder, HERE)
+    assert private.read_text() == "own"
+
+
+def test_copies_of_traces_do_not_follow_an_exchange_of_their_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cells, folder, replacement = prepared(tmp_path), tmp_path / "cells", tmp_path / "other"
+    private = replacement / "thesis"
+    replacement.mkdir()
+    private.write_text("own")
+    share = store.share
+
+    def exchange_and_share(path: Path, copy: Path) -> None:
+        [made] = folder.iterdir()
+        made.rename(tmp_path / "away")
+        replacement.rename(made)
+        share(path, copy)
+
+    monkeypatch.setattr(store, "share", exchange_and_share)
+    with pytest.raises(FileNotFoundError):  # the workers find no copy
+        run(cells, folder, HERE)
+    [made] = folder.iterdir()
+    assert [file.name for file in made.iterdir()] == ["thesis"]
+    assert not list((tmp_path / "away").iterdir())
 
 
 def test_an_unknown_backend_is_named(tmp_path: Path) -> None:

@@ -7,14 +7,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import joblib
 
 from allocator import __version__
 from allocator.fairness import policies
-from allocator.files import whole
+from allocator.files import open_folder, private_folder, whole
 from allocator.simulation import store
 from allocator.simulation.studies.cells import Cell, Code, Source, compute
 from allocator.simulation.studies.plan import Sweep
@@ -254,10 +253,9 @@ def _compute_on_worker(cell: Cell, trace: bytes, code: bytes, version: str) -> d
         with whole(file) as part:
             part.write_bytes(code)
         cell = replace(cell, code=replace(cell.code, file=str(file)))
-    with TemporaryDirectory(dir=local) as temporary:
-        folder = Path(temporary)
-        compute(cell, folder)
-        files = (cell.details(folder), cell.file(folder))
+    with open_folder(local) as parent, private_folder(parent) as folder:
+        compute(cell, folder.path)
+        files = (cell.details(folder.path), cell.file(folder.path))
         return {file.name: file.read_bytes() for file in files if file.exists()}
 
 
@@ -276,13 +274,11 @@ def _shared(cells: Sequence[Cell], folder: Path) -> Iterator[dict[Source, Path]]
         For each copied trace, the folder of its copy.
     """
     counts = Counter(cell.source for cell in cells)
-    with TemporaryDirectory(prefix="shared-", dir=folder) as temporary:
-        copies = {
-            source: Path(temporary, source.digest) for source, cells in counts.items() if cells > 1
-        }
-        for source, copy in copies.items():
-            store.share(source.path, copy)
-        yield copies
+    sources = [source for source, cells in counts.items() if cells > 1]
+    with open_folder(folder) as parent, private_folder(parent, "shared-") as private:
+        for source in sources:
+            store.share(source.path, private.path / source.digest)
+        yield {source: folder / private.name / source.digest for source in sources}
 
 
 @contextmanager
