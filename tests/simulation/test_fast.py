@@ -18,7 +18,7 @@ from allocator.simulation import fast, reference
 from allocator.simulation.formats import openb, swf
 from allocator.simulation.generator import google_constrained_hour
 from allocator.simulation.kernels import exact
-from allocator.simulation.kernels.compiled import cache_folder, entry
+from allocator.simulation.kernels.compiled import entry
 from allocator.simulation.series import Series
 from allocator.simulation.setting import Setting, capacity_at
 from allocator.simulation.trace import UNCONSTRAINED, MachineClass, Trace
@@ -308,13 +308,3 @@ def test_environments_of_a_user_share_compiled_kernels(tmp_path: Path) -> None:
         )
         counts.append(process.stdout.split())
     assert counts == [["0", "1"], ["1", "0"]]
-
-
-def test_a_cache_that_others_can_write_is_not_used(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    folder = cache_folder()
-    assert folder is not None
-    folder.chmod(0o777)
-    assert cache_folder() is None

@@ -9,6 +9,8 @@ from typing import Any, ParamSpec, TypeAlias, TypeVar
 
 import numpy as np
 
+from allocator.files import trusted_folder
+
 MISSING: str | None = None
 """Reason why kernels cannot be compiled here: the error of importing Numba. None: they can."""
 try:
@@ -136,21 +138,23 @@ def _uncached(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def cache_folder() -> Path | None:
-    """Return the folder of the compiled kernels, or None if another user can write to it.
+    """Return the folder of the compiled kernels, or None if another user could change its files.
 
-    The files contain code that Python executes, so the folder must be as safe as the sources.
+    The files contain code that Python executes, so the folder must be as safe as the sources. It
+    belongs to this user, and no other user can exchange it or a folder above it.
     """
     try:
         caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-        folder = caches / "longshare" / f"kernels-{_version()}"
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        safe = all(
-            place.stat().st_uid == os.geteuid() and not place.stat().st_mode & 0o022
-            for place in (folder, folder.parent)
-        )
+        own = (caches / "longshare", caches / "longshare" / f"kernels-{_version()}")
+        for folder in (caches, *own):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path = own[-1].resolve(strict=True)  # a home may be below a link
+        with trusted_folder(path) as opened:
+            status = os.fstat(opened)
     except (OSError, RuntimeError):  # RuntimeError: the user has no home
         return None
-    return folder if safe and os.access(folder, os.W_OK) else None
+    private = status.st_uid == os.geteuid() and not status.st_mode & 0o022
+    return path if private and os.access(path, os.W_OK) else None
 
 
 def _version() -> str:
