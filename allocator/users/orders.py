@@ -9,6 +9,8 @@ from allocator.users.tree import UserTree
 
 LONGEST_BOOST = 366 * 86400.0
 """Maximum length of a boost, in seconds."""
+MOST_NAMED = 1000
+"""Maximum number of resources in a command, and of users beyond the number of known users."""
 
 
 class InvalidOrder(ValueError):  # noqa: N818 - the name describes the order
@@ -28,6 +30,44 @@ def named_users(order: operator.Order) -> list[str]:
             return list(order.forget_users.users)
         case _:
             return []
+
+
+def names_users(order: operator.Order) -> bool:
+    """Return whether an operator's command names users, without reading their names."""
+    match order.WhichOneof("order"):
+        case "set_weight" | "set_commitments":
+            return True
+        case "reset_commitments":
+            return bool(order.reset_commitments.users)
+        case "forget_users":
+            return bool(order.forget_users.users)
+        case _:
+            return False
+
+
+def require_few_names(order: operator.Order, known: int) -> None:
+    """Refuse a command with too many names, without reading the names.
+
+    A command that names each known user once is accepted.
+
+    Args:
+        order: The operator's command, as parsed.
+        known: Number of known users.
+
+    Raises:
+        InvalidOrder: The command has too many names.
+    """
+    users = max(len(order.reset_commitments.users), len(order.forget_users.users))
+    if users > known + MOST_NAMED:
+        raise InvalidOrder(
+            f"the command names {users:,} users, and the service knows {known:,}; name each user "
+            "once"
+        )
+    resources = len(order.set_commitments.commitments)
+    if resources > MOST_NAMED:
+        raise InvalidOrder(
+            f"the command names {resources:,} resources; at most {MOST_NAMED:,} are accepted"
+        )
 
 
 def concerns_all(order: operator.Order) -> bool:

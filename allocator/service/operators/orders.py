@@ -31,7 +31,13 @@ from allocator.service.rights import certificate, identified
 from allocator.service.show.shares import UserShare
 from allocator.service.store.writer import StoreWriter
 from allocator.users.adapter import SchedulerAdapter
-from allocator.users.orders import InvalidOrder, concerns_all, named_users
+from allocator.users.orders import (
+    InvalidOrder,
+    concerns_all,
+    named_users,
+    names_users,
+    require_few_names,
+)
 
 LONGEST = 2000
 """Maximum length, in characters, of a command's text and of its effect in the audit log."""
@@ -108,9 +114,15 @@ class Orders:
         A command that the adapter rejects changes nothing, is logged for the audit, and ends the
         call with an error status.
         """
+        concerns_any = names_users(order) or concerns_all(order)
+        before = await self._rows.get() if concerns_any else {}
+        try:
+            require_few_names(order, len(before))
+        except InvalidOrder as error:
+            self.log_refusal(context.peer(), identified(context), str(error))
+            await abort(context, grpc.StatusCode.INVALID_ARGUMENT, str(error))
         named = set(named_users(order))
         await require_names(context, named, self._adapter.longest_name)
-        before = await self._rows.get() if named or concerns_all(order) else {}
         async with self._turn:
             now = asyncio.get_running_loop().time
             await asyncio.sleep(self._rest_until - now())
@@ -146,9 +158,9 @@ class Orders:
         )
 
     def log_refusal(self, peer: str, identity: tuple[str, str], reason: str) -> None:
-        """Log for the audit that a peer without the right tried to give an operator command.
+        """Log for the audit that a command was refused before its content was read.
 
-        The command itself has not been read.
+        Either the peer has no right to give commands, or the command has too many names.
 
         Args:
             peer: The peer's address.

@@ -476,6 +476,34 @@ def test_a_refused_order_changes_nothing(ops: Operator) -> None:
     assert ops.shares() == before
 
 
+@pytest.mark.parametrize(
+    ("order", "refused"),
+    [
+        (operator.Order(forget_users=operator.ForgetUsers(users=1004 * ["small"])), "1,004 users"),
+        (
+            operator.Order(reset_commitments=operator.ResetCommitments(users=1004 * [""])),
+            "1,004 users",
+        ),
+        (
+            operator.Order(
+                set_commitments=operator.SetCommitments(
+                    user="small", commitments={str(number): 0.1 for number in range(1001)}
+                )
+            ),
+            "1,001 resources",
+        ),
+    ],
+)
+def test_an_order_with_too_many_names_is_refused_before_its_names_are_read(
+    ops: Operator, order: operator.Order, refused: str
+) -> None:
+    """As few names as known users and 1,000 more are read."""
+    code, text = refusal(ops.stub.Order, order)
+    assert code is grpc.StatusCode.INVALID_ARGUMENT
+    assert text.startswith(f"the command names {refused}")
+    assert [change.before.user for change in ops.reset(*(1003 * ["owing"])).changes] == ["owing"]
+
+
 def test_queries_do_not_change_decisions(tmp_path: Path) -> None:
     def decided(folder: Path, *, looking: bool) -> list[bytes]:
         folder.mkdir()
