@@ -167,7 +167,8 @@ def _followed(trace: "Trace", setting: "Setting") -> bool:
 def compiled() -> float:
     """Compile the fast simulator if this machine has not done so yet, and show a message meanwhile.
 
-    Without Numba, say on standard error that the reference simulator takes over.
+    Without Numba, say on standard error that the reference simulator takes over. Without a safe
+    folder for the compiled code, say that each command compiles the simulator.
 
     Returns:
         Seconds that compilation took; 0 if the simulator was compiled before, or without Numba.
@@ -181,6 +182,13 @@ def compiled() -> float:
     started = time.perf_counter()
     with working("loading the simulator; only its first use compiles it"):
         has_compiled = fast.compile_kernels()
+    if fast.cache_folder() is None:
+        typer.echo(
+            "longshare: each command compiles the simulator, because other users could change "
+            "compiled code in the cache folder. To keep the code: chmod go-w ~/.cache (or "
+            "XDG_CACHE_HOME), and the folders above",
+            err=True,
+        )
     return time.perf_counter() - started if has_compiled else 0.0
 
 

@@ -18,7 +18,7 @@ from allocator.fairness.policies.sdrf import Sdrf
 from allocator.fairness.policies.stsf import Stsf
 from allocator.fairness.policies.tsf import Tsf
 from allocator.simulation.kernels import simulation as kernels
-from allocator.simulation.kernels.compiled import MISSING
+from allocator.simulation.kernels.compiled import MISSING, cache_folder
 from allocator.simulation.kernels.finishes import new_finishes
 from allocator.simulation.kernels.free_capacity import FreeCapacityArrays, new_free_capacity
 from allocator.simulation.kernels.live_tree import EVENTS, new_live_tree
@@ -31,7 +31,7 @@ from allocator.simulation.setting import Setting
 from allocator.simulation.sharers import Sharers, sharers
 from allocator.simulation.trace import Trace
 
-__all__ = ["MISSING", "compile_kernels", "simulate", "supports"]
+__all__ = ["MISSING", "cache_folder", "compile_kernels", "simulate", "supports"]
 
 T = TypeVar("T", bound=np.generic)
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from allocator.cli.simulate import compiled
 from allocator.simulation import fast
 from allocator.simulation.kernels.compiled import cache_folder
 
@@ -43,3 +44,14 @@ def test_a_cache_below_a_folder_of_another_user_is_not_used(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     os.chown(tmp_path, 4711, -1)
     assert cache_folder() is None
+
+
+@pytest.mark.parametrize("mode", [0o755, 0o775])
+def test_a_command_says_that_the_simulator_is_compiled_each_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], mode: int
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(fast, "compile_kernels", lambda: False)
+    tmp_path.chmod(mode)
+    compiled()
+    assert ("chmod go-w" in capsys.readouterr().err) == (mode == 0o775)
