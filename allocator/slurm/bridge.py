@@ -111,7 +111,7 @@ _NEVER = -1e18
 
 
 class _History(NamedTuple):
-    """Memory of ended jobs, according to the configuration of Slurm."""
+    """Memory of ended jobs, and units of allocations, according to the configuration of Slurm."""
 
     min_job_age: float
     """Seconds for which `squeue` shows ended jobs."""
@@ -122,6 +122,8 @@ class _History(NamedTuple):
     began: str
     """Start time of the present slurmctld. After a crash, `squeue` may lack jobs of the last
     seconds, and the records may have these jobs."""
+    whole_cores: bool
+    """Whether Slurm allocates all threads of a core to one job."""
 
 
 class _Reading(NamedTuple):
@@ -232,7 +234,7 @@ class Bridge:
         restarted = self._history is not None and history.began != self._history.began
         associations = self._read_associations(now, history)
         if nodes_due:
-            nodes = read_nodes(self.client.nodes())
+            nodes = read_nodes(self.client.nodes(), whole_cores=history.whole_cores)
             self._reader.set_nodes(nodes)
             if self._task_shares is not None and self._task_shares.set_nodes(nodes):
                 self._reader.forget()
@@ -534,7 +536,7 @@ def _in_thread(command: Callable[[], bytes]) -> Future[bytes]:
 
 
 def _history(configuration: Mapping[str, str]) -> _History:
-    """Return for how long, and where, Slurm records ended jobs.
+    """Return for how long, and where, Slurm records ended jobs, and what it allocates.
 
     Args:
         configuration: Settings of slurmctld by name.
@@ -550,7 +552,8 @@ def _history(configuration: Mapping[str, str]) -> _History:
     is_text_file = configuration.get("JobCompType", "") == "jobcomp/filetxt"
     jobcomp = Path(configuration.get("JobCompLoc", "")) if is_text_file else None
     began = configuration["BOOT_TIME"]
-    return _History(float(age), keeps_accounting(configuration), jobcomp, began)
+    whole_cores = "CR_CPU" not in configuration.get("SelectTypeParameters", "").upper()
+    return _History(float(age), keeps_accounting(configuration), jobcomp, began, whole_cores)
 
 
 class Removal(NamedTuple):

@@ -54,6 +54,8 @@ OWN_COLUMNS = (
     "numtasks",
     "ntpernode",
     "ntpersocket",
+    "ntpercore",
+    "threads",
     "minmemory",
     "oversubscribe",
     "nodelist",
@@ -88,6 +90,8 @@ requests begin alike count as jobs that fit on the same nodes. Three characters 
 request for generic resources.
 """
 _CPUS_PER_GPU = re.compile(r"gpu[:=](\d+)$")
+_ANY_THREADS = "*"
+"""Printed for a job without a request for threads of a core."""
 _NO_REQUEST = "N/A"
 """Printed for a job without a request for generic resources."""
 SEPARATOR = "|"
@@ -233,6 +237,8 @@ class ClusterNode:
     """Time at which the reason of an unusable node was set, in seconds since 1970."""
     sockets: int = 0
     """Number of sockets; 0 if Slurm does not tell."""
+    threads: int = 1
+    """Number of CPUs that Slurm allocates together: 1, or the threads of a core."""
 
     @property
     def counts(self) -> bool:
@@ -267,6 +273,8 @@ class NodeSize(NamedTuple):
     """The smallest number of sockets of the partition's nodes; 0 if Slurm does not tell."""
     largest: "_Amounts"
     """The largest amount of each resource on one of the partition's nodes."""
+    threads: int
+    """The largest number of CPUs that Slurm allocates together on the partition's nodes."""
 
 
 class _Amounts(NamedTuple):
@@ -507,6 +515,8 @@ class _Request(NamedTuple):
     numtasks: str
     ntpernode: str
     ntpersocket: str
+    ntpercore: str
+    threads: str
     minmemory: str
     for_each_node: bool
     """Whether the job asks for generic resources on each node, or on each socket."""
@@ -524,6 +534,8 @@ def _request(fields: Mapping[str, str]) -> _Request:
         fields["numtasks"],
         fields["ntpernode"],
         fields["ntpersocket"],
+        fields["ntpercore"],
+        "0" if fields["threads"] == _ANY_THREADS else fields["threads"],
         fields["minmemory"],
         not fields["tres-per-node"] == fields["tres-per-socket"] == _NO_REQUEST,
         fields["oversubscribe"] in _EXCLUSIVE,
@@ -558,6 +570,7 @@ def _size(nodes: Collection[ClusterNode]) -> NodeSize:
         len(amounts),
         min(node.sockets for node in nodes),
         _Amounts(*(max(node.get(kind, 0.0) for node in amounts) for kind in _Amounts._fields)),
+        max(node.threads for node in nodes),
     )
 
 
@@ -566,8 +579,8 @@ def _expected(request: _Request, wanted: tuple[NodeSize, ...], *, whole: bool) -
     """Return the most trackable resources that a pending job may get.
 
     squeue shows the requested resources: with the smallest number of nodes, without the CPUs of
-    `--mincpus` and `--cpus-per-gpu`, and without the remaining CPUs and GPUs of nodes that the job
-    will get as a whole.
+    `--mincpus` and `--cpus-per-gpu`, and without the remaining threads of cores, and the remaining
+    CPUs and GPUs of nodes, that the job will get as a whole.
 
     Args:
         request: The request.
@@ -594,7 +607,13 @@ def _expected(request: _Request, wanted: tuple[NodeSize, ...], *, whole: bool) -
         nodes * number(request.mincpus, "mincpus"),
         gpus * number(request.cpus_per_tres, "cpus-per-tres"),
     )
-    most = _Allocation(nodes, cpus, gpus)
+    threads = max((size.threads for size in wanted), default=1)
+    used = int(_count(request.threads, "threads"))
+    allocated = max(
+        cpus, threads * _cores(request, int(nodes), cpus, min(used or threads, threads))
+    )
+    most = _Allocation(nodes, cpus if 0 < used < threads else allocated, gpus)
+    cpus = allocated  # unused threads need no memory
     if whole:
         kept = _whole_nodes(most, wanted)
         if kept.gpus > gpus:
@@ -604,7 +623,7 @@ def _expected(request: _Request, wanted: tuple[NodeSize, ...], *, whole: bool) -
                 if not name.startswith("gres/gpu:")
             }
             resources["gres/gpu"] = str(int(kept.gpus))
-        cpus = kept.cpus
+        cpus = max(cpus, kept.cpus)
         if not request.exclusive:  # Slurm allocates the whole nodes
             most = kept
     if "mem" in resources and most != asked:
@@ -658,6 +677,34 @@ def _most_nodes(
         needed = max((ceil(amount / each) for amount, each in parts if each), default=0)
         most = max(most, min(max(last, needed), size.nodes))
     return most
+
+
+def _cores(request: _Request, nodes: int, cpus: float, used: int) -> int:
+    """Return the number of cores of a job whose tasks are spread evenly over its nodes.
+
+    Args:
+        request: The request.
+        nodes: The most nodes that the job may get.
+        cpus: The CPUs that the tasks need.
+        used: The most threads of a core that the job uses.
+
+    Raises:
+        NotationError: A column has an unknown form.
+    """
+    most = int(_count(request.ntpercore, "ntpercore"))
+    tasks = int(_count(request.numtasks, "numtasks"))
+    if not tasks or cpus % tasks:
+        tasks = ceil(cpus)
+    of_task = ceil(cpus / tasks) if tasks else 0
+
+    def cores(tasks: int) -> int:
+        """Return the number of cores of tasks on one node."""
+        if not most or not of_task or 0 < used // of_task <= most:
+            return ceil(tasks * of_task / used)
+        return tasks * ceil(of_task / used) if of_task > used else ceil(tasks / most)
+
+    each, more = divmod(tasks, max(nodes, 1))
+    return more * cores(each + 1) + (max(nodes, 1) - more) * cores(each)
 
 
 def _count(text: str, name: str) -> float:
@@ -839,16 +886,21 @@ def read_details(
     return details
 
 
-def read_nodes(text: str) -> list[ClusterNode]:
+def read_nodes(text: str, *, whole_cores: bool = False) -> list[ClusterNode]:
     """Read the output of `scontrol --oneliner show nodes`, with times in seconds since 1970.
+
+    Args:
+        text: The output.
+        whole_cores: Whether Slurm allocates all threads of a core to one job.
 
     Raises:
         ShapeError: A field is missing or has an unknown form.
     """
-    return [_node(line) for line in text.split("\n") if line.startswith("NodeName=")]
+    lines = text.split("\n")
+    return [_node(line, whole_cores) for line in lines if line.startswith("NodeName=")]
 
 
-def _node(line: str) -> ClusterNode:
+def _node(line: str, whole_cores: bool) -> ClusterNode:  # noqa: FBT001 - private
     name = _required(line, "NodeName", "scontrol show nodes")
     where = f"scontrol show node {name}"
     state, *flags = (part.rstrip(_SUFFIXES) for part in _required(line, "State", where).split("+"))
@@ -867,8 +919,21 @@ def _node(line: str) -> ClusterNode:
         amounts,
         tuple(partitions.split(",")) if partitions else (),
         _moment(reason[1], "Reason", where) if reason else None,
-        int(sockets) if (sockets := _value(line, "Sockets") or "").isdecimal() else 0,
+        _whole_number(line, "Sockets"),
+        _threads(line) if whole_cores else 1,
     )
+
+
+def _threads(line: str) -> int:
+    """Return the number of CPUs of a core; 1 if Slurm does not tell."""
+    cores = _whole_number(line, "Sockets") * _whole_number(line, "CoresPerSocket")
+    return max(_whole_number(line, "CPUTot") // cores, 1) if cores else 1
+
+
+def _whole_number(line: str, name: str) -> int:
+    """Return the number in a field; 0 if Slurm does not tell."""
+    value = _value(line, name) or ""
+    return int(value) if value.isdecimal() else 0
 
 
 @lru_cache(64)

@@ -19,6 +19,8 @@ class NodeGroup:
     """Memory of a node in MiB."""
     gpus: str = ""
     """GPUs of a node as in `Gres`: `gpu:2`, or `gpu:a100:2` for a model. Empty: none."""
+    threads: int = 1
+    """CPUs of each core."""
 
     def names(self) -> list[str]:
         """Return the names of the nodes: the group's name and a number from 1."""
@@ -112,6 +114,12 @@ def slurm_conf(settings: SlurmSettings, folder: Path, spool: Path, ports: dict[s
             f"NodeName={name} NodeHostname=localhost NodeAddr=127.0.0.1 Port={ports[name]} "
             f"CPUs={group.cpus} RealMemory={group.mem}"
             + (f" Gres={group.gpus}" if group.gpus else "")
+            + (
+                f" Sockets=1 CoresPerSocket={group.cpus // group.threads}"
+                f" ThreadsPerCore={group.threads}"
+                if group.threads > 1
+                else ""
+            )
             for name in group.names()
         ]
     for position, (name, nodes) in enumerate(settings.partitions.items()):

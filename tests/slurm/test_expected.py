@@ -117,6 +117,57 @@ def test_a_pending_job_of_several_possible_sizes_counts_as_the_largest() -> None
         assert expected == given
 
 
+THREADS = (
+    ("--ntasks=3", "--mem-per-cpu=100"),
+    ("--ntasks=3", "--cpus-per-task=3", "--mem-per-cpu=100"),
+    ("--nodes=2", "--ntasks=5", "--mem-per-cpu=100"),
+    ("--nodes=4", "--mem-per-cpu=100"),
+    ("--threads-per-core=1", "--ntasks=3", "--mem-per-cpu=100"),
+    ("--threads-per-core=1", "--ntasks=2", "--cpus-per-task=3", "--mem-per-cpu=100"),
+    ("--threads-per-core=2", "--ntasks=3", "--mem-per-cpu=100"),
+    ("--threads-per-core=1", "--mincpus=3", "--mem-per-cpu=100"),
+    ("--hint=nomultithread", "--ntasks=4", "--mem=1000"),
+    ("--hint=compute_bound", "--ntasks=4", "--mem=1000"),
+    ("--ntasks-per-core=1", "--ntasks=4", "--mem-per-cpu=100"),
+    ("--ntasks-per-core=1", "--ntasks=2", "--cpus-per-task=3", "--mem-per-cpu=100"),
+    ("--ntasks-per-core=2", "--ntasks=4", "--mem-per-cpu=100"),
+    ("--exclusive", "--ntasks=3", "--mem=1000"),
+)
+"""Requests on nodes with two threads for each core. Slurm allocates whole cores."""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+@pytest.mark.skipif(reason_to_skip() is not None, reason=str(reason_to_skip()))
+@pytest.mark.parametrize("parameters", ["CR_Core_Memory", "CR_CPU_Memory"])
+def test_a_pending_job_counts_with_the_threads_that_slurm_allocates(parameters: str) -> None:
+    settings = SlurmSettings(
+        nodes=(NodeGroup("n", 4, 16, 4000, threads=2),),
+        overrides={"SelectTypeParameters": parameters},
+    )
+    with (
+        TemporaryDirectory(prefix="longshare-threads-") as folder,
+        LocalSlurm(Path(folder) / "slurm", settings, ROOT) as slurm,
+    ):
+        bridge = bridge_to(slurm, 600.0, time.time())
+        expected, given = {}, {}
+        for options in THREADS:
+            number = slurm.submit("--hold", *options, script="sleep 300")
+            poll_until(bridge, lambda _: len(bridge.state.pending) == 1, 30.0)
+            ((job, _),) = bridge.state.pending
+            expected[options] = job.quantities
+            slurm.run("scontrol", "release", str(number))
+            poll_until(bridge, lambda _: bridge.state.running == 1, 30.0)
+            (given[options],) = [
+                seen.job.quantities
+                for seen in bridge.state.seen()
+                if seen.job.number == number and seen.job.ended is None
+            ]
+            slurm.run("scancel", str(number))
+            slurm.wait_until_idle()
+        assert expected == given
+
+
 def seen(client: SlurmClient, reader: JobReader, number: int) -> Job:
     """Return a job as the service reads it."""
     (job,) = (job for job, _ in reader.read(client.jobs()) if job.number == number)

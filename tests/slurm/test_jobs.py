@@ -24,12 +24,12 @@ from allocator.slurm.timelines import JobTimeline
 
 COLUMNS = (*OWN_COLUMNS, *TEXT_COLUMNS)
 PENDING = (
-    "0:00|13|13|1-3,6-9%2|N/A|PENDING|999|0|1795707788|1795707788|1827243789|NONE|N/A|0|1|1|2|0|N/A|64000M|"
+    "0:00|13|13|1-3,6-9%2|N/A|PENDING|999|0|1795707788|1795707788|1827243789|NONE|N/A|0|1|1|2|0|N/A|N/A|*|64000M|"
     "OK||cpu=2,mem=62.50G,node=1,billing=1,gres/gpu=2,gres/gpu:a100=2|games|phys|gpu,main|normal|"
     "Priority|N/A|gre|N/A||(null)"
 )
 RUNNING = (
-    "1-02:03:04|4|4|N/A|N/A|RUNNING|1|0|1795707933|1795707933|1795707933|1827243933|N/A|0|1|1|1|0|N/A|1G|"
+    "1-02:03:04|4|4|N/A|N/A|RUNNING|1|0|1795707933|1795707933|1795707933|1827243933|N/A|0|1|1|1|0|N/A|N/A|*|1G|"
     "OK|n4|cpu=1,mem=1G,node=1,billing=1|man|(null)|main|(null)|None|N/A|N/A|N/A||(null)"
 )
 NODE = (
@@ -200,6 +200,40 @@ def test_a_pending_job_counts_with_the_most_that_slurm_may_allocate(
     assert job.quantities == Quantities.parse(resources)
 
 
+@pytest.mark.parametrize(
+    ("fields", "asked", "resources"),
+    [
+        ({"numtasks": "2"}, "cpu=2,mem=200M,node=1", "cpus:2;mem:200"),
+        ({"numtasks": "3"}, "cpu=3,mem=300M,node=1", "cpus:4;mem:400"),
+        ({"numtasks": "3", "mincpus": "3"}, "cpu=9,mem=900M,node=1", "cpus:10;mem:1000"),
+        ({"numtasks": "5", "maxnodes": "2"}, "cpu=5,mem=500M,node=2", "cpus:6;mem:600"),
+        ({"numtasks": "4", "maxnodes": "4"}, "cpu=4,mem=400M,node=4", "cpus:8;mem:800"),
+        ({"numtasks": "3", "threads": "1"}, "cpu=3,mem=300M,node=1", "cpus:6;mem:300"),
+        ({"numtasks": "3", "threads": "2"}, "cpu=3,mem=300M,node=1", "cpus:4;mem:400"),
+        ({"numtasks": "2", "threads": "1"}, "cpu=6,mem=600M,node=1", "cpus:12;mem:600"),
+        ({"numtasks": "1", "threads": "1", "mincpus": "3"}, "cpu=1,mem=100M,node=1",
+         "cpus:6;mem:300"),
+        ({"numtasks": "4", "ntpercore": "1"}, "cpu=4,mem=400M,node=1", "cpus:8;mem:800"),
+        ({"numtasks": "4", "ntpercore": "2"}, "cpu=4,mem=400M,node=1", "cpus:4;mem:400"),
+        ({"numtasks": "2", "ntpercore": "1"}, "cpu=6,mem=600M,node=1", "cpus:8;mem:800"),
+    ],
+)  # fmt: skip
+def test_a_pending_job_counts_with_all_threads_of_its_cores(
+    fields: dict[str, str], asked: str, resources: str
+) -> None:
+    """Rows of Slurm 22.05 and 24.11 with CR_Core_Memory."""
+    reader = JobReader()
+    line = (
+        "State=IDLE Partitions=main Sockets=2 CoresPerSocket=4 CPUTot=16 CfgTRES=cpu=16,mem=4000M"
+    )
+    nodes = "\n".join(f"NodeName=n{place} {line}" for place in range(4))
+    plain = {"partition": "main", "tres_per_node": "N/A", "minmemory": "100M", "tres_alloc": asked}
+    row = printed(changed(PENDING, arraytaskid="N/A", **{**plain, **fields}))
+    reader.set_nodes(read_nodes(nodes, whole_cores=True))
+    ((job, _),) = reader.read(row)
+    assert job.quantities == Quantities.parse(resources)
+
+
 def test_a_partition_on_which_no_task_fits_adds_no_nodes() -> None:
     reader = JobReader()
     sizes = (("small", "cpu=8,mem=4G"), ("large", "cpu=32,mem=64G"))
@@ -220,6 +254,7 @@ def test_a_partition_on_which_no_task_fits_adds_no_nodes() -> None:
 @pytest.mark.parametrize(
     "fields",
     [{"maxnodes": "-2"}, {"numtasks": "x"}, {"ntpernode": "1-2"}, {"ntpersocket": "*"},
+     {"ntpercore": "*", "numtasks": "2"}, {"threads": "x"},
      {"minmemory": "4?", "mincpus": "5"}],
 )  # fmt: skip
 def test_an_unknown_form_of_a_requested_amount_is_no_zero(fields: dict[str, str]) -> None:
@@ -293,7 +328,7 @@ def test_an_unknown_form_is_an_error_that_names_the_field(
 
 
 def test_a_missing_column_is_an_error_that_shows_the_line() -> None:
-    with pytest.raises(ShapeError, match="22 columns instead of 23"):
+    with pytest.raises(ShapeError, match="24 columns instead of 25"):
         read(RUNNING.partition("|")[2])
 
 
