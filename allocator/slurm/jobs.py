@@ -192,8 +192,11 @@ class Job:
         """Whether the job has ended or was requeued, but its processes still use its nodes.
 
         Slurm gives them `KillWait`, by default 30 s. Meanwhile, Slurm shows a requeued job without
-        a start, and with the former time of submission.
+        a start, and with the former time of submission. A job that stages out files for a burst
+        buffer has left its nodes, but its next submission comes later.
         """
+        if self.started is not None:
+            return self.state == "COMPLETING"
         return self.state in _LEAVING_NODES
 
     @property

@@ -530,6 +530,16 @@ def test_a_job_whose_end_slurmctld_forgot_is_open_until_it_ends_again() -> None:
         assert attempt.end == (end + 90 if job is cancelled else None)
 
 
+def test_an_ended_job_that_stages_out_files_holds_no_nodes() -> None:
+    """Slurm shows a job that also has processes on its nodes as completing."""
+    ends = {"timeused": "1:01", "endtime": "1795707994"}
+    (job,) = read(changed(RUNNING, state="STAGE_OUT", **ends))
+    assert (job.ended, job.leaving) == (1795707994.0, False)
+    requeued = {"timeused": "0:00", "starttime": "N/A", "endtime": "N/A", "restartcnt": "1"}
+    (job,) = read(changed(RUNNING, state="STAGE_OUT", **requeued))
+    assert (job.started, job.leaving) == (None, True)
+
+
 def test_a_node_has_resources_partitions_and_the_time_of_its_reason() -> None:
     (node,) = read_nodes(NODE)
     assert (node.name, node.state) == ("n4", "DOWN")
