@@ -6,13 +6,14 @@ import json
 import lzma
 import os
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from allocator.simulation.formats import csv, htcondor, slurm, swf
+from allocator.simulation.formats import csv, htcondor, slurm, slurm_text, swf, text
 from allocator.simulation.formats.conversion import Conversion, resource_hours
 from allocator.simulation.trace import TraceError
 from tests.simulation.test_accounting_formats import (
@@ -409,6 +410,79 @@ def test_the_content_of_a_file_tells_its_compression(tmp_path: Path, name: str) 
     path.write_bytes(lzma.compress(text)[:-20])
     with pytest.raises(TraceError, match=f"{name} cannot be read"):
         slurm.convert(path)
+
+
+@pytest.mark.parametrize("ending", ["\n", "\r\n", ""])
+@pytest.mark.parametrize("compress", [bytes, lzma.compress, gzip.compress])
+def test_a_line_without_end_is_refused_in_each_format_of_lines(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    compress: Callable[[bytes], bytes],
+    ending: str,
+) -> None:
+    monkeypatch.setattr(text, "LONGEST_LINE", 200)
+    monkeypatch.setattr(text, "_BLOCK", 512)
+    long = ("x|" * 10_000 + ending).encode()
+    path = tmp_path / "file"
+    for convert, first in ((swf.convert, workload()), (slurm.convert, SACCT)):
+        path.write_bytes(compress(f"{first}\n".encode() + long))
+        with pytest.raises(TraceError, match="file:2: the line has more than 200 characters"):
+            convert(path)
+    path.write_bytes(compress(b"user,submitted_s,runtime_s,cpus\nann,0,3600,2\n" + long))
+    with pytest.raises(TraceError, match="file:3: the line has more than 200 characters"):
+        csv.convert(path)
+    jobs = written(tmp_path / "jobs.csv", "user,submitted_s,runtime_s,cpus", "ann,0,3600,2")
+    path.write_bytes(compress(b"machine,cpus,mem,count\n" + long))
+    with pytest.raises(TraceError, match="file:2: the line has more than 200 characters"):
+        csv.convert(jobs, machines=path)
+
+
+def test_the_longest_line_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(text, "LONGEST_LINE", max(len(SACCT), len(record())) + 1)
+    assert core_hours(sacct(tmp_path, SACCT, record())) == 4.0
+    monkeypatch.setattr(text, "LONGEST_LINE", len(workload()) + 1)
+    assert swf_file(tmp_path, f"{workload()}\n".encode()).trace.job.tolist() == [1]
+
+
+def test_lines_of_one_row_are_together_no_longer_than_a_line_may_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [SACCT, "x" * 60, "y" * 60, "z" * 60, record()]
+    monkeypatch.setattr(slurm_text, "LONGEST_LINE", 150)
+    converted = slurm.convert(written(tmp_path / "sacct", *rows))
+    assert core_hours(converted) == 4.0
+    assert [line for lines in left_out(converted).values() for line in lines] == [2, 3, 4]
+
+
+@pytest.mark.parametrize("convert", [slurm.convert, htcondor.convert])
+def test_a_file_that_inflates_without_end_is_refused_after_few_blocks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, convert: Callable[[Path], object]
+) -> None:
+    monkeypatch.setattr(text, "_INFLATED", 1 << 17)
+    monkeypatch.setattr(text, "_MOST_INFLATION", 10)
+    content = b'{"jobs": [' + b"1, " * (1 << 22) + b"1]}"
+    inflated = list[int]()
+    open_xz = lzma.open
+
+    class Counted(lzma.LZMAFile):
+        def read(self, size: int | None = -1) -> bytes:
+            block = super().read(-1 if size is None else size)
+            inflated.append(len(block))
+            return block
+
+    monkeypatch.setattr(lzma, "open", Counted)
+    path = tmp_path / "jobs"
+    for compressed in (lzma.compress(content), gzip.compress(content)):
+        path.write_bytes(compressed)
+        with pytest.raises(
+            TraceError, match=r"jobs inflates to more than [\d,]+ bytes; .*decompre"
+        ):
+            convert(path)
+    assert sum(inflated) < 2 << 20
+    monkeypatch.setattr(lzma, "open", open_xz)
+    monkeypatch.setattr(text, "_MOST_INFLATION", 1 << 20)
+    path.write_bytes(lzma.compress(json.dumps({"jobs": [], "x": [1] * (1 << 17)}).encode()))
+    slurm.convert(path)
 
 
 def test_a_pipe_is_refused_because_a_converter_reads_its_source_again(tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """Reads the optional files of users and of machines that accompany a comma-separated trace."""
 
 import csv
-import io
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 
 from allocator.complaints import other_spelling
 from allocator.simulation.formats.conversion import SkippedRows, Text
-from allocator.simulation.formats.text import delimiter, opened
+from allocator.simulation.formats.text import delimiter, text_lines
 from allocator.simulation.trace import UNCONSTRAINED, MachineClass, Trace, TraceError
 
 _OWES = "owes"
@@ -190,9 +189,7 @@ def _rows(
         needed: Names of columns that must exist.
         allowed: Names of columns that may exist; None allows any column.
     """
-    with opened(path) as file:
-        text = io.TextIOWrapper(io.BytesIO(file.read()), "utf-8-sig", "backslashreplace", "")
-    reader = csv.reader(text, delimiter=delimiter(path))
+    reader = csv.reader(text_lines(path, ""), delimiter=delimiter(path))
     names = [name.strip() for name in next(reader, [])]
     absent = [name for name in needed if name not in names]
     if absent:

@@ -1,12 +1,12 @@
 """Reads the rows that `sacct --parsable2` prints, for the Slurm converter."""
 
 import csv
-import io
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 from allocator.simulation.formats.records import Records, UnusableError
-from allocator.simulation.formats.text import opened, refuse_utf_16
+from allocator.simulation.formats.text import LONGEST_LINE, refuse_utf_16, text_lines
 from allocator.simulation.trace import TraceError
 
 _NEEDED = ("User", "Submit", "Start", "End")
@@ -103,9 +103,8 @@ def rows(path: Path, records: Records) -> Iterator[tuple[str, dict[str, str]]]:
         TraceError: The file is UTF-16, or lacks needed columns.
     """
     refuse_utf_16(path)
-    with opened(path) as file:
-        lines = io.TextIOWrapper(file, "utf-8-sig", "backslashreplace")
-        header = _Header(lines.readline().rstrip("\r\n"))
+    with closing(text_lines(path)) as lines:
+        header = _Header(next(lines, "").rstrip("\r\n"))
         header.check(path, records)
         parts: list[tuple[int, str]] = []
         """Successive lines with fewer fields than columns, which may together be a row."""
@@ -119,7 +118,7 @@ def rows(path: Path, records: Records) -> Iterator[tuple[str, dict[str, str]]]:
                 first, text = parts[0][0], "\n".join(part for _, part in parts)
                 fields = header.fields(text)
                 missing = len(header.names) - len(fields)
-                if missing < 0 or len(parts) > _MOST_LINES:
+                if missing < 0 or len(parts) > _MOST_LINES or len(text) > LONGEST_LINE:
                     _leave_out(records, path, parts[:-1])
                     parts = parts[-1:]
                 if missing:

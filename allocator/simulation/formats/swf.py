@@ -1,8 +1,8 @@
 """Converter for the Standard Workload Format (SWF) of the Parallel Workloads Archive."""
 
-import io
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,8 +22,8 @@ from allocator.simulation.formats.conversion import (
 from allocator.simulation.formats.text import (
     microseconds,
     numbers,
-    opened,
     spaced,
+    text_lines,
     whole_numbers,
 )
 
@@ -248,8 +248,8 @@ def _header(path: Path) -> dict[str, int | None]:
     """Return the numbers of rows, jobs and processors in a file's header; None if unreadable."""
     numbers_by_name: dict[str, int | None] = {}
     names = {"maxrecords": "MaxRecords", "maxjobs": "MaxJobs", "maxprocs": "MaxProcs"}
-    with opened(path) as file:
-        for line in io.TextIOWrapper(file, "utf-8-sig", "backslashreplace"):
+    with closing(text_lines(path)) as lines:
+        for line in lines:
             if not line.lstrip().startswith(";"):
                 if line.strip():
                     break

@@ -2,12 +2,14 @@
 
 import codecs
 import csv
+import io
+import itertools
 import json
 import lzma
 import re
 import stat
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import tzinfo
@@ -20,6 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from allocator.simulation.formats.conversion import SkippedRows, Text
 from allocator.simulation.trace import MICROSECONDS, TraceError
@@ -28,8 +31,15 @@ from allocator.slurm_notation import NotationError, instant, mebibytes
 LONGEST = 2**53
 """Longest time in microseconds (285 years) up to which float64 seconds distinguish microseconds."""
 
+LONGEST_LINE = 1 << 22
+"""Maximum length of a line with its end. Slurm limits a submit line to 2²⁰ bytes."""
 _BLOCK = 1 << 24
 """Number of bytes of text to read at a time."""
+_INFLATED = 1 << 26
+"""Number of bytes to which any compressed file may inflate."""
+_MOST_INFLATION = 1000
+"""Number of times its own size to which a larger file may inflate. Verbose JSON of jobs can inflate
+600 times (xz), repetitions without end 7,000 times."""
 
 _COMPRESSIONS = {b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\x28\xb5\x2f\xfd": "zstd"}
 """pyarrow's names of compressions by the first bytes of a file."""
@@ -76,6 +86,7 @@ def opened(path: Path) -> Iterator[IO[bytes]]:
     Raises:
         OSError: The file cannot be read.
         TraceError: The file cannot be decompressed, is a zip file of several files, or is a pipe.
+            The file inflates to much more than its own size.
     """
     if str(path) == "-" or stat.S_ISFIFO(path.stat().st_mode):
         raise TraceError(
@@ -97,21 +108,87 @@ def opened(path: Path) -> Iterator[IO[bytes]]:
                 if len(names) != 1:
                     raise TraceError(f"{path} holds {len(names)} files, not one; unpack it first")
                 with archive.open(names[0]) as file:
-                    yield file
+                    yield _limited(file, path)
         elif begin.startswith(_XZ):
             with lzma.open(path) as file:
-                yield file
+                yield _limited(file, path)
         else:
             magics = [magic for magic in _COMPRESSIONS if begin.startswith(magic)]
             if not magics and path.suffix.lower() in _SUFFIXES:
                 raise TraceError(f"{path} cannot be read: it is not compressed, as its name says")
             compression = _COMPRESSIONS[magics[0]] if magics else None
             with pa.input_stream(str(path), compression=compression) as stream:
-                yield stream
+                yield _limited(stream, path) if magics else stream
     except (OSError, EOFError, lzma.LZMAError, zipfile.BadZipFile) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise
         raise TraceError(f"{path} cannot be read: {error}") from error
+
+
+class _Inflated(io.RawIOBase):
+    """A decompressed file that refuses to inflate to much more than the compressed file's size.
+
+    Args:
+        file: The decompressed file.
+        path: Path of the compressed file.
+    """
+
+    def __init__(self, file: IO[bytes], path: Path) -> None:
+        super().__init__()
+        self._file = file
+        self._path = path
+        self._most = max(_INFLATED, _MOST_INFLATION * path.stat().st_size)
+        self._read = 0
+
+    @override
+    def readable(self) -> bool:
+        return True
+
+    @override
+    def readinto(self, buffer: Any) -> int:
+        block = self._file.read(len(buffer))
+        self._read += len(block)
+        if self._read > self._most:
+            raise TraceError(
+                f"{self._path} inflates to more than {self._most:,} bytes; if it is intact, "
+                "decompress it first, and convert the decompressed file"
+            )
+        buffer[: len(block)] = block
+        return len(block)
+
+
+def _limited(file: IO[bytes], path: Path) -> IO[bytes]:
+    """Return a decompressed file with a limit on its size; see `_Inflated`."""
+    return io.BufferedReader(_Inflated(file, path), 1 << 17)
+
+
+def text_lines(path: Path, newline: str | None = None) -> Generator[str, None, None]:
+    r"""Iterate over the lines of a text file, with their line ends.
+
+    Args:
+        path: The file; may be compressed, as for `opened`.
+        newline: None to end each line with LF; "" to keep the line ends of the file.
+
+    Raises:
+        OSError: The file cannot be read.
+        TraceError: The file cannot be decompressed, or has a line beyond `LONGEST_LINE`.
+    """
+    with opened(path) as file:
+        text = io.TextIOWrapper(file, "utf-8-sig", "backslashreplace", newline)
+        for number in itertools.count(1):
+            line = text.readline(LONGEST_LINE + 1)
+            if len(line) > LONGEST_LINE:
+                raise _too_long(path, number)
+            if not line:
+                return
+            yield line
+
+
+def _too_long(path: Path, line: int) -> TraceError:
+    return TraceError(
+        f"{path}:{line}: the line has more than {LONGEST_LINE:,} characters; check that the file "
+        "is text in lines, and remove the line"
+    )
 
 
 def _escaped_in_json(error: UnicodeError) -> tuple[str, int]:
@@ -289,6 +366,8 @@ def separated(
                 )
                 reported = len(invalid)
         except pa.ArrowInvalid as error:
+            if "straddling" in str(error):
+                raise _too_long(path, read + len(invalid) + 1 + headed) from error
             raise TraceError(f"{path}, after {read} rows: {error}") from error
     left_out.rows_read += read + len(invalid)
     left_out.add(f"not {len(names)} fields", path.name, np.array(invalid[reported:], np.int64))
@@ -313,7 +392,7 @@ def spaced(
     """
     refuse_utf_16(path)
     with opened(path) as file:
-        for first, raw in _whole_lines(file):
+        for first, raw in _whole_lines(file, path):
             lines = np.array(
                 [
                     line
@@ -480,11 +559,18 @@ def beginning(column: Text, text: str) -> NDArray[np.bool_]:
     return _array(pc.starts_with(column, text))
 
 
-def _whole_lines(file: IO[bytes]) -> Iterator[tuple[int, list[bytes]]]:
+def _whole_lines(file: IO[bytes], path: Path) -> Iterator[tuple[int, list[bytes]]]:
     """Read a file in large pieces that end at the end of a line.
 
     A line ends with LF, CR LF, or CR. Yield (number of the first line, lines without line ends) for
     each piece. A byte order mark is no part of the first line.
+
+    Args:
+        file: The file.
+        path: Its path, for errors.
+
+    Raises:
+        TraceError: A line is longer than `LONGEST_LINE`.
     """
     first = 1
     remainder = b""
@@ -498,6 +584,9 @@ def _whole_lines(file: IO[bytes]) -> Iterator[tuple[int, list[bytes]]]:
         if b"\r" in piece:
             piece = piece.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
         *whole, remainder = piece.split(b"\n")
+        for line, content in enumerate((*whole, remainder), first):
+            if len(content) > LONGEST_LINE:
+                raise _too_long(path, line)
         remainder += held_back
         yield first, whole
         first += len(whole)
