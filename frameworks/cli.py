@@ -259,6 +259,7 @@ def run_experiment(
     try:
         if slurm:
             require_playable(chosen, settings.speed)
+        _make_folder(folder)
         if chosen.variants:
             outcome = compare(chosen, settings, lambda varied: _Display(varied, console), measure)
         else:
@@ -330,6 +331,14 @@ def _results_folder(out: Path | None, experiment: str) -> Path:
     if folder.exists() and not folder.is_dir():
         raise typer.BadParameter(f"{folder} is a file; name a folder", param_hint="--out")
     return folder
+
+
+def _make_folder(folder: Path) -> None:
+    """Create the folder for results; if this is impossible, end the command with exit code 2."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise typer.BadParameter(_in_words(error), param_hint="--out") from error
 
 
 def _in_words(error: Exception) -> str:

@@ -146,10 +146,10 @@ def test_an_unknown_experiment_ends_with_exit_code_2_and_lists_experiments() -> 
 def test_an_experiment_without_a_folder_for_its_results_says_what_to_do(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.touch()
-    completed = longshare("experiment", "run", "drf-baseline", "--out", str(file / "out"))
-    assert completed.returncode == 1
-    message = f"{file}/out/logs: Not a directory; check the path"
-    assert message in completed.stderr.replace("\n", "")
+    out = str(file / "out")
+    completed = longshare("experiment", "run", "drf-baseline", "--out", out, env={"COLUMNS": "300"})
+    assert completed.returncode == 2
+    assert f"{out}: Not a directory; check the path" in completed.stderr
 
 
 def test_printed_settings_of_an_experiment_are_a_valid_configuration(

@@ -338,6 +338,7 @@ def test_commitments_that_a_policy_ignores_are_named(folder: Path) -> None:
         ("sweep study.toml --scheduler h:1", "it needs --backend dask"),
         ("games worst --policy sdrf --alpha 0.5", "it is for dynamic-drf and dynamic-mmf"),
         ("experiment run drf-baseline --out jobs.csv", "jobs.csv is a file; name a folder"),
+        ("experiment run tsf-micro --out jobs.csv/x", "jobs.csv/x: Not a directory"),
         ("experiment run drf-baseline --master host", "'host' is not HOST:PORT"),
         ("local-mesos --resources {file}", "an agent without resources can run no task"),
     ],
