@@ -96,7 +96,7 @@ def run_service(
     from allocator.service.accounting import place
     from allocator.service.config import AddressTaken, ConfigError
     from allocator.service.loop import loop_latency
-    from allocator.service.store import StoreUnavailable
+    from allocator.service.store import StoreError, StoreUnavailable, sqlite
 
     load, serve = parts()
     try:
@@ -106,6 +106,8 @@ def run_service(
         settings.require_files(config, record)
         if check:
             settings.check_files(config, record)
+            if settings.store.kind == "sqlite":
+                sqlite.require_usable(settings.store.path, settings.scheduler)
             place.database_location(settings)
             typer.echo(f"{config}: valid")
             for note in (place.missing_reason(settings), *settings.listen.seizable()):
@@ -121,3 +123,6 @@ def run_service(
     except StoreUnavailable as error:
         typer.echo(f"{command}: store: {error}", err=True)
         raise typer.Exit(1) from error
+    except StoreError as error:
+        typer.echo(f"{command}: store: {error}", err=True)
+        raise typer.Exit(2) from error

@@ -6,7 +6,7 @@ import stat
 import tomllib
 from dataclasses import fields
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, TypeAlias, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias, TypeVar
 from urllib.parse import parse_qs, urlsplit
 
 from pydantic import (
@@ -46,6 +46,7 @@ from allocator.files import (
     require_writable,
 )
 from allocator.service.addresses import DEFAULT, anyone_may_bind, host_and_port, is_local, target
+from allocator.service.scheduler_commands import COMMAND, Scheduler
 from allocator.users.settings import DeclaredUser
 
 DEFAULT_POLICY: dict[str, Any] = {"name": "sdrf", "half_life": "1h"}
@@ -677,9 +678,18 @@ class LogSection(SettingsSection):
     """Minimum level of logged lines."""
 
 
+_OWN_SECTIONS: dict[Scheduler, set[str]] = {
+    "mesos": {"offers", "limits", "constraints"},
+    "slurm": {"slurm"},
+}
+"""Sections of the configuration file that only the service for a scheduler has."""
+
+
 class SharedConfig(SettingsSection):
     """The sections of the configuration file that are the same for all schedulers."""
 
+    scheduler: ClassVar[Scheduler]
+    """The scheduler that the service of this configuration works for."""
     policy: PolicySection = PolicySection.model_validate(DEFAULT_POLICY)
     shadow: Annotated[tuple[ShadowSection, ...], Field(max_length=MOST_SHADOWS)] = ()
     listen: ListenSection = ListenSection()
@@ -695,6 +705,19 @@ class SharedConfig(SettingsSection):
         if location is None and self.store.kind != "none":
             return str(self.store.path.with_name("accounting.sqlite"))
         return None if location == "none" else location
+
+    @model_validator(mode="before")
+    @classmethod
+    def _has_no_section_of_another_scheduler(cls, content: object) -> object:
+        sections = content.keys() if isinstance(content, dict) else set[str]()
+        own = cls.scheduler
+        for scheduler, names in _OWN_SECTIONS.items():
+            if scheduler != own and (others := sections & names):
+                raise ValueError(
+                    f"{min(others)}: this section is for `{COMMAND[scheduler]}`, which works for "
+                    f"{scheduler.capitalize()}; `{COMMAND[own]}` works for {own.capitalize()}"
+                )
+        return content
 
     @model_validator(mode="after")
     def _shadows_can_follow(self) -> Self:
@@ -830,20 +853,11 @@ class SharedConfig(SettingsSection):
 class Config(SharedConfig):
     """The whole configuration file of the service for Mesos; each section has a default."""
 
+    scheduler: ClassVar[Scheduler] = "mesos"
     users: UsersSection = UsersSection()
     offers: OffersSection = OffersSection()
     limits: LimitsSection = LimitsSection()
     constraints: dict[str, ConstraintSection] = {}
-
-    @model_validator(mode="before")
-    @classmethod
-    def _is_for_mesos(cls, content: object) -> object:
-        if isinstance(content, dict) and "slurm" in content:
-            raise ValueError(
-                "slurm: this section is for `longshare slurm serve`; `longshare serve` works for "
-                "Mesos"
-            )
-        return content
 
     @model_validator(mode="after")
     def _fits(self) -> Self:

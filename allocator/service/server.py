@@ -48,7 +48,7 @@ async def serve(config: Config, latency: LoopLatency, record: Path | None = None
     raise_file_limit()
     stop = stop_signal()
     async with AsyncExitStack() as stack:
-        parts = await stack.enter_async_context(opening(config, "mesos", record))
+        parts = await stack.enter_async_context(opening(config, record))
         event_log = await stack.enter_async_context(_event_log(record, config))
         memory, recorder, shadows = parts.memory, parts.recorder, parts.shadows
         engine = _engine(config.engine_settings(), parts, event_log)

@@ -25,6 +25,7 @@ from allocator.service.loop.engine_lock import EngineLock
 from allocator.service.loop.loop_latency import LoopLatency
 from allocator.service.operators.admin import Admin
 from allocator.service.rights import Rights
+from allocator.service.scheduler_commands import Scheduler
 from allocator.service.scheduler_contact import SchedulerContact
 from allocator.service.show import metrics
 from allocator.service.show.curves import Accounts, Curves
@@ -37,7 +38,6 @@ from allocator.service.show.status import Status
 from allocator.service.show.wait_reasons import Waits, examining
 from allocator.service.show.web import serving
 from allocator.service.store import Store, StoreError, StoreInUse, StoreUnavailable
-from allocator.service.store.schedulers import Scheduler
 from allocator.service.store.sqlite import SqliteStore
 from allocator.service.store.writer import StoreWriter, saving_to_store
 from allocator.service.store.zookeeper import ZookeeperStore
@@ -186,14 +186,11 @@ class SharedParts:
 
 
 @asynccontextmanager
-async def opening(
-    config: SharedConfig, scheduler: Scheduler, record: Path | None = None
-) -> AsyncIterator[SharedParts]:
+async def opening(config: SharedConfig, record: Path | None = None) -> AsyncIterator[SharedParts]:
     """Open the store and the recorder's file, and close both after the block.
 
     Args:
         config: The configuration.
-        scheduler: The scheduler of this service; the store of another scheduler is refused.
         record: Path of the event log, which the recorder must not overwrite; None for no log.
 
     Raises:
@@ -201,7 +198,7 @@ async def opening(
         StoreUnavailable: the store does not answer.
     """
     async with AsyncExitStack() as stack:
-        opened = _store(config.store, scheduler)
+        opened = _store(config.store, config.scheduler)
         store, memory = await stack.enter_async_context(opened)
         recorder = await stack.enter_async_context(_recorder(config, record))
         loop = asyncio.get_running_loop()

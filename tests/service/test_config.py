@@ -162,7 +162,7 @@ def test_the_default_store_is_in_the_state_directory(
     [
         ("[polcy]\nname = 'drf'", "polcy: there is no such setting; did you mean policy"),
         ("[server]\nlisten = 'x'", "server: there is no such setting$"),
-        ("[slurm]\nlag = 5", "slurm: this section is for `longshare slurm serve`; "),
+        ("[slurm]\nlag = 5", "slurm: this section is for `longshare slurm serve`, which works"),
         ("[stor]\nkind = 'none'", "stor: there is no such setting; did you mean store[?]$"),
         ("[accounting]\nkind = 'none'", "accounting.kind: .*; did you mean store.kind[?]"),
         ("[accounting]\ndatabse = 'none'", "accounting.databse: .*; did you mean database[?]"),

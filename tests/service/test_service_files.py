@@ -14,6 +14,7 @@ import pytest
 from allocator import files
 from allocator.files import require_own_folder
 from allocator.service.config import ConfigError, load
+from allocator.service.store.sqlite import SqliteStore
 from tests.forks import Longshare, longshare
 from tests.service.served import PATIENCE
 
@@ -195,8 +196,9 @@ def test_a_check_names_each_file_that_cannot_be_opened(
 
 
 def test_a_check_accepts_files_that_exist_or_that_the_service_creates(tmp_path: Path) -> None:
-    for name in ("c", "k", "a", "store", "old.csv"):
+    for name in ("c", "k", "a", "old.csv"):
         (tmp_path / name).touch(0o600)
+    SqliteStore(tmp_path / "store").close()
     (tmp_path / "log").write_text("a former log")
     text = TLS.replace("127.0.0.1:5060", "unix://{0}/s") + (
         'client_ca = "{0}/a"\n[store]\npath = "{0}/store"\n'

@@ -4,7 +4,7 @@ import os
 import re
 from dataclasses import fields
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import Field, field_validator, model_validator
 from typing_extensions import override
@@ -17,6 +17,7 @@ from allocator.service.config import (
     SharedConfig,
     read_configuration,
 )
+from allocator.service.scheduler_commands import Scheduler
 from allocator.slurm.bridge import BridgeSettings
 from allocator.slurm.client import SlurmClient
 from allocator.slurm.state import StateSettings
@@ -30,8 +31,6 @@ _BRIDGE: dict[str, Any] = {setting.name: setting.default for setting in fields(B
 _RESOURCES = ("cpus", "mem", "gpus")
 _GENERIC = re.compile(r"(?!gpu$)[^:]+")
 """Names of generic resources; their kinds are added, and GPUs are `gpus`."""
-_MESOS_ONLY = {"offers", "limits", "constraints"}
-"""Sections of the service for Mesos."""
 _MASTERS_ONLY = {"operators", "sessions", "most_parts", "virtual_clocks"}
 """Settings of `[listen]` for streams of Mesos masters."""
 
@@ -96,19 +95,9 @@ class SlurmSection(SettingsSection):
 class SlurmConfig(SharedConfig):
     """The whole configuration file of the service for Slurm; each section has a default."""
 
+    scheduler: ClassVar[Scheduler] = "slurm"
     users: SlurmUsersSection = SlurmUsersSection()
     slurm: SlurmSection = SlurmSection()
-
-    @model_validator(mode="before")
-    @classmethod
-    def _is_for_slurm(cls, content: object) -> object:
-        sections = content.keys() & _MESOS_ONLY if isinstance(content, dict) else set()
-        if sections:
-            raise ValueError(
-                f"{min(sections)}: this section is for `longshare serve`, which works for Mesos; "
-                "`longshare slurm serve` works for Slurm"
-            )
-        return content
 
     @model_validator(mode="after")
     def _has_no_masters(self) -> Self:

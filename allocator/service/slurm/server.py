@@ -33,7 +33,7 @@ async def serve(config: SlurmConfig, latency: LoopLatency, *, dry_run: bool) -> 
     raise_file_limit()
     stop = stop_signal()
     async with AsyncExitStack() as stack:
-        parts = await stack.enter_async_context(opening(config, "slurm"))
+        parts = await stack.enter_async_context(opening(config))
         follower = SlurmFollower(config, parts, dry_run=dry_run)
         adapter, contact = follower.adapter, follower.contact
         await parts.keep(stack, adapter, contact)

@@ -17,6 +17,10 @@ class StoreInUse(StoreError):  # noqa: N818 - the name states a condition
     """Another service has the store's file open."""
 
 
+class OtherScheduler(StoreError):  # noqa: N818 - the name states a condition
+    """A store or database contains users of another scheduler."""
+
+
 class StoreTaken(StoreError):  # noqa: N818 - the name states a condition
     """A save failed because another service has written to the store meanwhile."""
 

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from allocator.complaints import complaints
 from allocator.cooperative import Cooperative
+from allocator.service.scheduler_commands import Scheduler
 from allocator.service.store import StoreDamaged, StoreError
 from allocator.service.store.codec import (
     FORMAT,
@@ -30,7 +31,7 @@ from allocator.service.store.codec import (
     plain,
     version_of,
 )
-from allocator.service.store.schedulers import Scheduler, require_scheduler
+from allocator.service.store.schedulers import require_scheduler
 from allocator.users.memory import (
     NO_USE,
     AccumulatedUse,

@@ -1,15 +1,9 @@
 """Which scheduler's users a store contains: a service refuses the store of another scheduler."""
 
-from typing import Literal, TypeAlias
-
-from allocator.service.store import StoreError
+from allocator.service.scheduler_commands import COMMAND, Scheduler
+from allocator.service.store import OtherScheduler
 from allocator.users.memory import Memory
 
-Scheduler: TypeAlias = Literal["mesos", "slurm"]
-"""A scheduler that the service works for, as the head of a store states it."""
-
-_COMMAND = {"mesos": "longshare serve", "slurm": "longshare slurm serve"}
-"""The command of each scheduler's service."""
 _SLURM_RESOURCES = frozenset({"cpus", "mem", "gpus", "tasks"})
 """Resources of Slurm's jobs, besides generic resources: gres/NAME."""
 
@@ -23,13 +17,13 @@ def require_scheduler(own: Scheduler | None, stated: Scheduler | None, memory: M
         memory: The content of the store. If the store states no scheduler, `_recognized` decides.
 
     Raises:
-        StoreError: the content belongs to another scheduler.
+        OtherScheduler: the content belongs to another scheduler.
     """
     content = stated or _recognized(memory)
     if own is not None and content is not None and content != own:
-        raise StoreError(
+        raise OtherScheduler(
             f"contains commitments of {content.capitalize()}'s users, which "
-            f"`{_COMMAND[content]}` saves; `{_COMMAND[own]}` needs another store: set another "
+            f"`{COMMAND[content]}` saves; `{COMMAND[own]}` needs another store: set another "
             "path or znode in [store]"
         )
 

@@ -9,8 +9,9 @@ from typing import BinaryIO
 import structlog
 
 from allocator.service.loop.cooperative import run_in_thread
+from allocator.service.scheduler_commands import Scheduler
 from allocator.service.store import StoreDamaged, StoreError, StoreUnavailable, codec, file, rows
-from allocator.service.store.schedulers import Scheduler, require_scheduler
+from allocator.service.store.schedulers import require_scheduler
 from allocator.users.memory import Memory, MemoryChanges
 
 APPLICATION_ID = 0x4C534852
@@ -199,6 +200,22 @@ class SqliteStore:
             raise StoreError(
                 f"{self._path}: has been replaced by another file; restart the service to use that"
             )
+
+
+def require_usable(path: Path, scheduler: Scheduler) -> None:
+    """Check that an existing file could be the store of a scheduler, without modifying the file.
+
+    A damage is no error, because a running service may be writing the file.
+
+    Args:
+        path: Path of the file; nothing is checked if it does not exist.
+        scheduler: The scheduler whose users are expected.
+
+    Raises:
+        StoreError: the file is foreign, of an unknown version, or of another scheduler.
+    """
+    with file.convert_errors(path), suppress(FileNotFoundError, StoreDamaged):
+        _inspect(path, scheduler)
 
 
 def _inspect(path: Path, scheduler: Scheduler | None) -> Memory | None:

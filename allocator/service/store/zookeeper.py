@@ -23,6 +23,7 @@ from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.security import make_digest_acl
 
 from allocator.service.loop.cooperative import run_in_thread
+from allocator.service.scheduler_commands import Scheduler
 from allocator.service.store import (
     StoreDamaged,
     StoreError,
@@ -31,7 +32,7 @@ from allocator.service.store import (
     codec,
     rows,
 )
-from allocator.service.store.schedulers import Scheduler, require_scheduler
+from allocator.service.store.schedulers import require_scheduler
 from allocator.users.memory import Memory, MemoryChanges
 
 LARGEST = 1_000_000

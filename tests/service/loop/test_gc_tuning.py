@@ -70,7 +70,7 @@ def test_users_that_a_reading_of_slurm_replaces_are_freed_although_they_were_fro
 
     async def follow() -> None:
         stop = asyncio.Event()
-        async with opening(config, "slurm") as parts:
+        async with opening(config) as parts:
             follower = SlurmFollower(config, parts, dry_run=True)
             follower.bridge.client = GeneratedSlurm(pending=20, running=10)
             following = asyncio.create_task(follower.run(stop))

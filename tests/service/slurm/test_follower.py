@@ -34,7 +34,7 @@ def pauses_after(error: Exception, monkeypatch: pytest.MonkeyPatch) -> list[floa
         def fail() -> None:
             raise error
 
-        async with opening(config, "slurm") as parts:
+        async with opening(config) as parts:
             follower = SlurmFollower(config, parts, dry_run=True)
             monkeypatch.setattr(follower.bridge, "poll", fail)
             with monkeypatch.context() as patched:

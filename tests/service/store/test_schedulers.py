@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from allocator.service.scheduler_commands import Scheduler
 from allocator.service.store import StoreError
 from allocator.service.store.rows import StoreRows
-from allocator.service.store.schedulers import Scheduler
-from allocator.service.store.sqlite import SqliteStore
+from allocator.service.store.sqlite import SqliteStore, require_usable
 from allocator.service.store.zookeeper import decode_node, encode_node
 from allocator.users.memory import Memory, OccupiedPlaces, RememberedUser
 from tests.service.served import PATIENCE
@@ -119,12 +119,31 @@ def test_the_command_names_the_store_of_another_scheduler_and_ends(
         '[metrics]\naddress = "127.0.0.1:0"\n[accounting]\ndatabase = "none"\n'
     )
     command = ["serve"] if scheduler == "mesos" else ["slurm", "serve"]
-    ended = subprocess.run(
-        [sys.executable, "-m", "allocator.cli", *command, "--config", str(config)],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
-    assert ended.returncode == 2, ended.stderr
-    assert f"store: {file}: contains commitments of {OTHER[scheduler].capitalize()}" in ended.stderr
+    before = sorted((path.name, path.read_bytes()) for path in tmp_path.iterdir())
+    for options in ([], ["--check"]):
+        ended = subprocess.run(
+            [sys.executable, "-m", "allocator.cli", *command, "--config", str(config), *options],
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
+        )
+        assert (ended.returncode, ended.stdout) == (2, ""), ended.stderr
+        expected = f"store: {file}: contains commitments of {OTHER[scheduler].capitalize()}"
+        assert expected in ended.stderr
+    assert sorted((path.name, path.read_bytes()) for path in tmp_path.iterdir()) == before
+
+
+def test_a_check_accepts_a_store_of_its_own_scheduler_and_a_store_that_is_being_written(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "commitments.sqlite"
+    require_usable(file, "mesos")  # the service creates the file
+    save_in(file, "mesos", memory())
+    require_usable(file, "mesos")
+    content = file.read_bytes()
+    file.write_bytes(content[:-10])
+    require_usable(file, "mesos")
+    file.write_bytes(b"another file")
+    with pytest.raises(StoreError, match=r"commitments\.sqlite: not a SQLite file"):
+        require_usable(file, "mesos")
