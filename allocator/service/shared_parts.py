@@ -37,7 +37,7 @@ from allocator.service.show.standing_history import StandingHistory
 from allocator.service.show.status import Status
 from allocator.service.show.wait_reasons import Waits, examining
 from allocator.service.show.web import serving
-from allocator.service.store import Store, StoreError, StoreInUse, StoreUnavailable
+from allocator.service.store import OtherScheduler, Store, StoreError, StoreInUse, StoreUnavailable
 from allocator.service.store.sqlite import SqliteStore
 from allocator.service.store.writer import StoreWriter, saving_to_store
 from allocator.service.store.zookeeper import ZookeeperStore
@@ -118,7 +118,7 @@ class SharedParts:
         """
         await stack.enter_async_context(running_repeatedly(self.history.backlog.steps, _LOOK_EVERY))
         if self.accounts is not None and self.meter is not None:
-            connect = partial(_database, self.accounts)
+            connect = partial(_database, self.accounts, self.config.scheduler)
             section = self.config.accounting
             accountant = Accountant(adapter, self.meter, connect, section, self.engine_lock)
             await _lock_accounts(accountant, self.accounts)
@@ -253,7 +253,7 @@ async def _lock_accounts(accountant: Accountant, accounts: str) -> None:
         accounts: URL or path of the database.
 
     Raises:
-        ConfigError: another service has the file open.
+        ConfigError: another service has the file open, or the file belongs to another scheduler.
     """
     if "://" in accounts:
         return
@@ -262,6 +262,8 @@ async def _lock_accounts(accountant: Accountant, accounts: str) -> None:
     except StoreInUse as error:
         advice = "stop it, or choose another path"
         raise ConfigError(f"accounting.database: {error}; {advice}") from error
+    except OtherScheduler as error:
+        raise ConfigError(f"accounting.database: {error}") from error
 
 
 def _in_turn(first: Work[None], second: Work[None]) -> Work[None]:
@@ -269,14 +271,14 @@ def _in_turn(first: Work[None], second: Work[None]) -> Work[None]:
     yield from second
 
 
-def _database(accounts: str) -> "Database":
-    """Open the accounting database at a URL or path.
+def _database(accounts: str, scheduler: Scheduler) -> "Database":
+    """Open the accounting database of a scheduler at a URL or path.
 
     The module `database` is imported only now, because importing SQLAlchemy takes time.
     """
     from allocator.service.accounting.database import Database, parse_location  # noqa: PLC0415
 
-    return Database(parse_location(accounts))
+    return Database(parse_location(accounts), scheduler)
 
 
 @asynccontextmanager

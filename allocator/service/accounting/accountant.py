@@ -28,7 +28,7 @@ from allocator.service.loop.cooperative import (
     running_repeatedly,
 )
 from allocator.service.loop.engine_lock import EngineLock
-from allocator.service.store import StoreError, StoreInUse
+from allocator.service.store import OtherScheduler, StoreError, StoreInUse
 from allocator.users.adapter import SchedulerAdapter
 
 if TYPE_CHECKING:
@@ -147,14 +147,15 @@ class Accountant:
     async def open(self) -> None:
         """Open the database now.
 
-        Any error but StoreInUse is logged, and the next write tries again.
+        Any other error than those below is logged, and the next write tries again.
 
         Raises:
             StoreInUse: another service has the database open.
+            OtherScheduler: the database contains accounts of another scheduler's users.
         """
         try:
             await self._in_thread(self._open)
-        except StoreInUse:
+        except (StoreInUse, OtherScheduler):
             raise
         except Exception as error:  # noqa: BLE001 - no failure may stop the service's start
             self._failed(error)

@@ -8,7 +8,7 @@ import math
 import sqlite3
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -47,7 +47,8 @@ from allocator.service.accounting.schema import (
     usage,
 )
 from allocator.service.accounting.write_batch import Batch, HasOwnRows, OrderRecord, Row
-from allocator.service.store import StoreError, StoreUnavailable, file
+from allocator.service.scheduler_commands import COMMAND, Scheduler
+from allocator.service.store import OtherScheduler, StoreError, StoreUnavailable, file
 
 APPLICATION_ID = 0x4C534841
 """SQLite's application_id of the file: the letters LSHA."""
@@ -100,32 +101,36 @@ class Database:
 
     Args:
         where: The path of a SQLite file, or the URL of a PostgreSQL database.
+        scheduler: The scheduler of this service, which the database states from now on; None to
+            open the database of any scheduler.
 
     Raises:
         StoreUnavailable: the database does not answer or may not be used.
         StoreError: the database is foreign, of another version, or in use by another service.
+        OtherScheduler: the database contains accounts of another scheduler's users.
     """
 
-    def __init__(self, where: Path | URL) -> None:
+    def __init__(self, where: Path | URL, scheduler: Scheduler | None = None) -> None:
         self.name = _without_password(where) if isinstance(where, URL) else str(where)
         self._path = where if isinstance(where, Path) else None
         self._named: dict[tuple[str, int], DayNames] = {}
         """Users and roles with rows of their own, by table and day."""
-        with self._explained_errors():
+        with self._explained_errors(), ExitStack() as stack:
             if isinstance(where, URL):
                 self._engine = _postgresql(where)
+                stack.callback(self._engine.dispose)
                 self._prepare()
             else:
                 where.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
                 self._locked_file = file.claim(where, _create_tables)
-                try:
-                    version = file.layout_version(where, APPLICATION_ID, LAYOUTS)
-                    self._engine = _sqlite(where)
-                    if version != LAYOUTS[-1]:
-                        self._upgrade()
-                except BaseException:
-                    self._locked_file.close()
-                    raise
+                stack.callback(self._locked_file.close)
+                version = file.layout_version(where, APPLICATION_ID, LAYOUTS)
+                self._engine = _sqlite(where)
+                stack.callback(self._engine.dispose)
+                if version != LAYOUTS[-1]:
+                    self._upgrade()
+            self._require_scheduler(scheduler)
+            stack.pop_all()
 
     def close(self) -> None:
         """Close the database, and release its lock so that another service can open it."""
@@ -290,6 +295,25 @@ class Database:
         with self._engine.begin() as connection:
             metadata.create_all(connection)
             connection.exec_driver_sql(f"PRAGMA user_version = {LAYOUTS[-1]}")
+
+    def _require_scheduler(self, own: Scheduler | None) -> None:
+        """Check that the database belongs to this service's scheduler, and store the scheduler.
+
+        A database without a statement, of a release before 1.1, belongs to any scheduler.
+
+        Raises:
+            OtherScheduler: the database belongs to another scheduler.
+        """
+        if own is None:
+            return
+        with self._engine.begin() as connection:
+            stated = _read_state(connection).get("scheduler", own)
+            if stated != own:
+                raise OtherScheduler(
+                    f"contains accounts of {stated.capitalize()}'s users; `{COMMAND[own]}` needs "
+                    "accounts of its own: set another accounting.database"
+                )
+            self._upsert(connection, state, [{"key": "scheduler", "value": own}], ())
 
     def _name_predicate(
         self,

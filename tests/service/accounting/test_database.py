@@ -4,6 +4,7 @@ import sqlite3
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -24,11 +25,12 @@ from allocator.service.accounting.queries import (
     usages,
 )
 from allocator.service.accounting.write_batch import Batch, OrderRecord
-from allocator.service.store import StoreError
+from allocator.service.scheduler_commands import Scheduler
+from allocator.service.store import OtherScheduler, StoreError
 from tests.service.accounting.postgres import Postgres, postgres, why_not
 
 NOON = 1_700_000_000 // DAY * DAY + 12 * HOUR
-Open = Callable[[], Database]
+Open = Callable[..., Database]
 
 
 @pytest.fixture(scope="module")
@@ -47,9 +49,9 @@ def server() -> Iterator[Postgres]:
 )
 def connect(request: pytest.FixtureRequest, tmp_path: Path) -> Open:
     if request.param == "sqlite":
-        return lambda: Database(tmp_path / "accounting.sqlite")
+        return partial(Database, tmp_path / "accounting.sqlite")
     url: str = request.getfixturevalue("server").new_database()
-    return lambda: Database(parse_location(url))
+    return partial(Database, parse_location(url))
 
 
 def counted(hour: int, **held: float) -> UsageAccumulator:
@@ -317,6 +319,21 @@ def test_a_file_is_private_and_used_by_one_service_at_a_time(tmp_path: Path) -> 
             Database(path)
     with closing(Database(path)):
         pass
+
+
+@pytest.mark.parametrize(("first", "second"), [("mesos", "slurm"), ("slurm", "mesos")])
+def test_the_accounts_of_another_scheduler_are_refused(
+    connect: Open, first: Scheduler, second: Scheduler
+) -> None:
+    with closing(connect()) as database:  # as of a former release, without a scheduler
+        database.write(batch(1, counted(NOON // HOUR, A=8.0)), 100)
+    for _ in range(2):
+        with closing(connect(first)) as database:
+            assert held(database) == {"A": 8.0}
+    with pytest.raises(OtherScheduler, match=f"accounts of {first.capitalize()}'s users; .* set"):
+        connect(second)
+    with closing(connect(first)) as database:
+        assert held(database) == {"A": 8.0}
 
 
 @pytest.mark.parametrize("content", [b"", b"not a database\n" * 20], ids=["empty", "text"])

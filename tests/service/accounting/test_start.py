@@ -3,13 +3,14 @@
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from allocator.cli import app
+from allocator.service.accounting.database import Database
 from tests.forks import longshare
 from tests.service.served import PATIENCE, service, wait_for
 
@@ -69,6 +70,17 @@ def test_a_second_service_on_the_same_accounting_file_is_refused(tmp_path: Path)
         second = longshare("serve", "--config", str(config))
         assert second.returncode == 2
         assert f"accounting.database: {file}: in use by another service" in second.stderr
+
+
+def test_a_service_beside_the_store_of_another_scheduler_refuses_its_accounts(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "accounting.sqlite"
+    with closing(Database(file, "slurm")):
+        pass
+    refused = longshare("serve", "--config", str(settings(tmp_path, "mesos")))
+    assert refused.returncode == 2
+    assert f"accounting.database: {file}: contains accounts of Slurm's users" in refused.stderr
 
 
 def test_a_damaged_accounting_file_does_not_prevent_a_start(tmp_path: Path) -> None:
