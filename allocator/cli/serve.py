@@ -110,7 +110,10 @@ def run_service(
                 sqlite.require_usable(settings.store.path, settings.scheduler)
             place.database_location(settings)
             typer.echo(f"{config}: valid")
-            for note in (place.missing_reason(settings), *settings.listen.seizable()):
+            for note in (
+                place.missing_reason(settings),
+                *settings.listen.seizable(settings.scheduler),
+            ):
                 if note is not None:
                     typer.echo(f"{command}: {note}", err=True)
             return

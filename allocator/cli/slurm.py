@@ -169,7 +169,7 @@ def serve(
 
     Without slurm.dry_run = false in the configuration, nothing is changed in Slurm. Stops cleanly
     on SIGTERM and Ctrl-C; Slurm then continues with the latest order. Exit code 2: the
-    configuration cannot be used. Exit code 1: the store or an address cannot be used yet.
+    configuration cannot be used. Exit code 1: the store cannot be used yet.
 
     Example: longshare slurm serve --config longshare.toml --dry-run
     """

@@ -451,8 +451,8 @@ class ListenSection(SettingsSection):
     """Separate address for operators. `address` then serves masters only: access to one address
     gives no access to the other service."""
     group_may_connect: bool = False
-    """Whether the service's group may connect to the Unix socket in `address`, for a master of
-    another user: the socket has the mode 0660 instead of 0600. Requires `operators`."""
+    """Whether the service's group may connect to the Unix socket in `address` (mode 0660), for a
+    master of another user. Requires `operators`."""
     tls: TlsSection | None = None
     rights: RightsSection | None = None
     largest_message: Annotated[int, Field(ge=2**16, lt=2**31)] = 256 * 2**20
@@ -483,12 +483,16 @@ class ListenSection(SettingsSection):
             )
         return self
 
-    def seizable(self) -> list[str]:
+    def seizable(self, scheduler: Scheduler) -> list[str]:
         """Return a note for each address that any user of this machine may take.
 
         A program can take an address while the service restarts, and keep the address.
+
+        Args:
+            scheduler: The scheduler of the service. Slurm has no masters that connect.
         """
         peers = "masters and operators" if self.operators is None else "masters"
+        peers = "operators" if scheduler == "slurm" else peers
         addresses = {"address": (self.address, peers), "operators": (self.operators, "operators")}
         return [
             f"listen.{name}: while the service restarts, any user of this machine may take "

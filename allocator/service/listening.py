@@ -142,8 +142,13 @@ async def listening(
         await stack.enter_async_context(connections.scanning())
         if section.operators is None:
             handlers = [masters, operators, unknown]
-            shared_port = _port(section, "address", section.address, handlers, limits(shared=True))
-            ports.add(await stack.enter_async_context(shared_port))
+            shared_port = partial(
+                _port, section, "address", section.address, handlers, limits(shared=True)
+            )
+            if sessions is None:  # Slurm: the port serves operators only
+                await stack.enter_async_context(_once_free(shared_port, ports))
+            else:
+                ports.add(await stack.enter_async_context(shared_port()))
         else:
             operator_limits = limits(shared=False)
             handlers = [operators, unknown]

@@ -85,7 +85,7 @@ def test_masters_reach_the_service_at_the_same_protected_address_in_all_shipped_
         shipped[role] = textwrap.dedent(block[1])
     for name, text in shipped.items():
         listen = Config.model_validate(tomllib.loads(text)).listen
-        assert (name, listen.address, listen.seizable()) == (name, address[1], [])
+        assert (name, listen.address, listen.seizable("mesos")) == (name, address[1], [])
         assert listen.operators is not None
         # Ansible runs the master as mesos, which its unit adds to the group of the service.
         assert listen.group_may_connect == (name in {"longshare", "experiment"})

@@ -418,11 +418,16 @@ def test_the_group_of_the_service_may_connect_to_the_masters_socket_if_permitted
     assert asyncio.run(listen()) == modes
 
 
-def test_a_taken_port_of_operators_stops_no_masters_and_is_used_once_it_is_free(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("for_slurm", [False, True])
+def test_a_taken_port_of_operators_stops_no_service_and_is_used_once_it_is_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, for_slurm: bool
 ) -> None:
+    """The service for Slurm has no masters, so its address is a port of operators."""
     monkeypatch.setattr(listening, "LISTEN_EVERY", 0.01)
     masters = f"unix://{tmp_path}/a"
+    sessions: Any = (
+        None if for_slurm else SimpleNamespace(handlers=lambda: UnknownMethods(Rights(None)))
+    )
 
     async def answers(address: str) -> bool:
         try:
@@ -436,11 +441,13 @@ def test_a_taken_port_of_operators_stops_no_masters_and_is_used_once_it_is_free(
         port = other_program.getsockname()[1]
         operators = f"127.0.0.1:{port}"
         section = ListenSection(address=masters, operators=operators)
+        if for_slurm:
+            section = ListenSection(address=operators)
         closing = connections.Connections()
         admin: Any = SimpleNamespace(orders=SimpleNamespace(log_refusal=lambda *_: None))
         monkeypatch.setattr(listening, "add_AdminServicer_to_server", lambda *_: None)
-        async with listening.listening(section, None, admin, Rights(None), closing):
-            beside = await answers(masters)
+        async with listening.listening(section, sessions, admin, Rights(None), closing):
+            beside = for_slurm or await answers(masters)
             other_program.close()
             return beside, await answers(operators), port in closing.ports
 
