@@ -102,6 +102,45 @@ def add_of(master: MasterSide, name: str, principal: str, role: str) -> list[Off
     return master.send(contract.AddFramework(framework_id=name, info=data, active=True))
 
 
+@pytest.mark.parametrize(("limit", "agents"), [(1.0, 1), (0.75, 2), (0.5, 5)])
+def test_the_limit_bounds_many_roles_that_decline_all_offers_at_once_without_a_filter(
+    limit: float, agents: int
+) -> None:
+    """An honest role has tasks on all agents before. Its tasks run for 10 s."""
+    master = cluster(Limits(all_unanswered=limit))
+    ends = list[tuple[int, Offered]]()
+    held = list[tuple[int, Offered]]()
+
+    def answer(offers: list[Offered], now: int) -> None:
+        honest = [offer for offer in offers if offer.framework == "good"]
+        ends.extend((now + 30, offer) for offer in honest)
+        held.extend((now + 1, offer) for offer in offers if offer.framework != "good")
+        if honest:
+            answer(launch(master, honest), now)
+
+    answer(add_of(master, "good", "ann", "a"), 0)
+    answer(master.send(contract.Tick()), 0)
+    for number in range(2):
+        roles = [f"r{number}-{place}" for place in range(10)]
+        data = framework_info(f"evil{number}", *roles, principal="eve")
+        call = contract.AddFramework(framework_id=f"evil{number}", info=data, active=True)
+        answer(master.send(call), 0)
+    running = list[int]()
+    for now in range(1, 300):  # thirds of a second
+        master.wait(1 / 3)
+        for due in [entry for entry in ends if entry[0] <= now]:
+            ends.remove(due)
+            answer(master.recover(due[1]), now)
+        for due in [entry for entry in held if entry[0] <= now]:
+            held.remove(due)
+            answer(master.recover(due[1], refuse_seconds=0.0), now)
+        if now % 3 == 0:
+            answer(master.send(contract.Tick()), now)
+        running.append(len(ends))
+    assert running[0] == AGENTS
+    assert min(running[60:]) == agents
+
+
 @pytest.mark.parametrize(
     ("principals", "most"),
     [(("eve", "eve", "eve"), 8), (("eve", "eve", "ann"), 10), (("", "", ""), 10)],
