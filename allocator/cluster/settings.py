@@ -29,8 +29,8 @@ class EngineSettings:
     `skips_refusing_clients`, `examines_for_clients`, `refusals_wait`, `departed_refuse_nothing`,
     `headroom_counts_volumes_once`, `leaves_only_in_trees`, `kinds_as_in_mesos`,
     `few_frameworks_keep_places`, `leaf_keeps_use`, `forgetting_unnames_parents`,
-    `ties_after_half_lives`, `left_out_agents_wait`, `skips_void_calls`, `demands_must_agree` and
-    `limits_sharing`. All other defaults hold for the configuration, too.
+    `ties_after_half_lives`, `left_out_agents_wait`, `skips_void_calls`, `demands_must_agree`,
+    `limits_sharing` and `compares_by_resource`. All other defaults hold for the configuration, too.
     """
 
     policy: Policy
@@ -158,6 +158,11 @@ class EngineSettings:
     demand. Other users are ranked by their dominant share, and commitments by resource grow in any
     case. If false, the largest demand of a user's frameworks counts, so a framework that runs
     nothing can raise the task share of its role. Event logs without this setting mean false."""
+    compares_by_resource: bool = False
+    """Whether policies compare a share with the entitlement to the same resource, and a task share
+    with the entitlements to the resources that its tasks need. If false, they compare with the
+    entitlement to the user's dominant resource. A user can raise that entitlement by holding a
+    resource that nobody else uses. Event logs without this setting mean false."""
     kinds_as_in_mesos: bool = False
     """Whether the log was recorded with one kind for all resources that Mesos adds up, whatever the
     form of their labels. The engine ignores this setting, and always has one kind for them, because
@@ -192,4 +197,5 @@ class EngineSettings:
             leaf_keeps_use=self.leaf_keeps_use,
             forgetting_unnames_parents=self.forgetting_unnames_parents,
             demands_must_agree=self.demands_must_agree,
+            compares_by_resource=self.compares_by_resource,
         )

@@ -36,6 +36,8 @@ class Account:
     their use: the entitlement to the user's dominant resource."""
     entitlements: dict[str, float] = field(default_factory=dict)
     """Entitlements by resource, if users count by their use. Else empty."""
+    compares_by_resource: bool = True
+    """Whether `entitlement_to` distinguishes resources. False for former event logs."""
     turn: int = 0
     """Place in the queue, for FIFO. The user gets a new place when it becomes active without an
     allocation."""
@@ -99,6 +101,16 @@ class Account:
             (self.allocation[name], amount * monopoly) for name, amount in self.demand.items()
         )
         return max(held / alone for held, alone in needed)
+
+    def entitlement_to(self, resource: str) -> float:
+        """Return the entitlement to a resource, with which a policy compares the user's share.
+
+        `entitlement` is another number if users count by their use and another resource is
+        dominant. Then a user could raise it by holding a resource that nobody else uses.
+        """
+        if not (self.compares_by_resource and self.entitlements):
+            return self.entitlement
+        return self.entitlements.get(resource, self.entitlements[ANY])
 
     @property
     def task_share(self) -> float | None:

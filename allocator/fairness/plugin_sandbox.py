@@ -196,6 +196,7 @@ _RESERVED = {
         "elapsed",
         "faults",
         "free_of_charge",
+        "has_guarantees",
         "key",
         "least",
         "line",

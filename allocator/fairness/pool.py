@@ -150,6 +150,9 @@ class Pool(Generic[User]):
         keeps_share_commitments: If true, users with commitments in task shares keep commitments by
             resource, too. If a user's demand changes, the commitment in task shares begins again
             with these. Replays of event logs of former versions need false.
+        compares_by_resource: If true, policies compare with the entitlement to the compared
+            resource. If false, they compare with the entitlement to the user's dominant resource.
+            Replays of event logs of former versions need false.
         clock: A clock that other pools share; `now` has no effect then. The owner of the clock
             advances it, and calls `rebase` where `must_rebase` is true. None: the pool has a clock
             of its own, which `advance` moves.
@@ -168,6 +171,7 @@ class Pool(Generic[User]):
         steps_from_zero: bool = False,
         counts_for: float = math.inf,
         keeps_share_commitments: bool = False,
+        compares_by_resource: bool = False,
         clock: PoolClock | None = None,
     ) -> None:
         self._clock = PoolClock(now) if clock is None else clock
@@ -196,6 +200,7 @@ class Pool(Generic[User]):
             Machines() if machines is None else machines,
             counts_for,
             keeps_share_commitments=keeps_share_commitments,
+            compares_by_resource=compares_by_resource,
         )
         self._last_queue_place = 0
         self._accounts: dict[User, Account] = {}
@@ -475,6 +480,11 @@ class Pool(Generic[User]):
         return self._parameters.keeps_share_commitments
 
     @property
+    def compares_by_resource(self) -> bool:
+        """Whether policies compare with the entitlement to the compared resource."""
+        return self._parameters.compares_by_resource
+
+    @property
     def counted(self) -> Mapping[str, float]:
         """The total weight of the pool's users for each resource (n in the SDRF paper, Eq. 7).
 
@@ -671,6 +681,7 @@ class Pool(Generic[User]):
         self.finish_rating()
         account.cumulative = self.newcomers_use() * weight
         self._summed_use += account.cumulative / weight
+        account.compares_by_resource = self._parameters.compares_by_resource
         alone = self._parameters.counts_by_use
         if not alone:
             self._accrue_all()
@@ -1451,6 +1462,8 @@ class Pool(Generic[User]):
 
         Users with equal values get equal ranks for equal allocations, so ranks can be shared.
         """
+        # Users count by their use, so users of equal weight can have different guarantees.
+        guarantees = self._parameters.compares_by_resource and self.policy.has_guarantees
         return (
             account.weight,
             account.inherited,
@@ -1460,6 +1473,7 @@ class Pool(Generic[User]):
             account.monopoly,
             account.constrained_monopoly,
             account.turn if self.policy.queues else 0,
+            tuple(account.entitlements.values()) if guarantees else (),
         )
 
     def _attribute(self, account: Account, phase: float) -> object:

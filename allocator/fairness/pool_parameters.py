@@ -36,6 +36,8 @@ class PoolParameters(Generic[User]):
             papers.
         keeps_share_commitments: Whether users of policies with commitments in task shares keep
             commitments by resource, too (`renew_task_commitment`).
+        compares_by_resource: Whether values are compared with entitlements by resource. If false,
+            policies compare with the entitlement to the user's dominant resource.
     """
 
     def __init__(  # noqa: PLR0913 - the last is an optional keyword
@@ -47,6 +49,7 @@ class PoolParameters(Generic[User]):
         counts_for: float = math.inf,
         *,
         keeps_share_commitments: bool = False,
+        compares_by_resource: bool = False,
     ) -> None:
         self._policy = policy
         self.counts_for = counts_for
@@ -61,11 +64,11 @@ class PoolParameters(Generic[User]):
         self._charges_by_resource = self.counts_by_use and self._entitlement_is_free
         self._accumulates = accumulates(policy)
         self.keeps_share_commitments = keeps_share_commitments
-        self._keeps_both_commitments = (
-            keeps_share_commitments
-            and isinstance(policy, Stsf)
-            and type(policy).measure is Stsf.measure
+        self._measures_task_shares = (
+            isinstance(policy, Stsf) and type(policy).measure is Stsf.measure
         )
+        self._keeps_both_commitments = keeps_share_commitments and self._measures_task_shares
+        self.compares_by_resource = compares_by_resource
         self.remembers = not isinstance(policy, KeyPolicy)
         """Whether priorities may depend on earlier allocations."""
         self.tau = policy.tau
@@ -221,6 +224,27 @@ class PoolParameters(Generic[User]):
             dominant = next(iter(self.totals), ANY)
         return entitlements.get(dominant, entitlements[ANY])
 
+    def _entitlement_to_measured(self, account: Account) -> float:
+        """Return the entitlement with which values that are no shares of resources are compared.
+
+        If all entitlements are equal, this is the entitlement. Otherwise:
+
+        * A task share is compared with the dominant share, in proportion to the demand, at which
+          the user reaches its entitlement to the first resource. So a user without over-use holds
+          at most its entitlement to each resource that its tasks need.
+        * Values of other policies are compared with the least entitlement to a held resource.
+        """
+        entitlements = account.entitlements
+        if self._measures_task_shares and account.demand is not None:
+            needed = account.demand.parts_of(self._amounts_that_count())
+            dominant = max(needed.values())
+            ratios = [
+                entitlements[name] * (dominant / part) for name, part in needed.items() if part
+            ]
+        else:
+            ratios = [entitlements[name] for name, share in account.shares.items() if share]
+        return min(ratios, default=account.entitlement)
+
     def rate(self, account: Account) -> None:
         """Set an account's entitlement, shares and over-use, computed from its allocation. O(m).
 
@@ -245,6 +269,8 @@ class PoolParameters(Generic[User]):
             if self.charging and not self._entitlement_is_free:
                 free = self._policy.free_of_charge(account)
             parts = account.entitlements if self._charges_by_resource and self.charging else {}
+            if parts and self.compares_by_resource and measured is not account.shares:
+                free = self._entitlement_to_measured(account)
             account.owe(measured, free, self._least, parts)
             if self._keeps_both_commitments and measured is not account.shares:
                 account.owe_for_shares(free, parts)

@@ -357,6 +357,7 @@ class Shadow(Generic[User]):
             machines=pool.machines,
             counts_for=pool.counts_for,
             keeps_share_commitments=pool.keeps_share_commitments,
+            compares_by_resource=pool.compares_by_resource,
         )
         if former is not None:
             former.advance(pool.now)

@@ -918,6 +918,7 @@ class Config(SharedConfig):
             skips_void_calls=True,
             demands_must_agree=True,
             limits_sharing=True,
+            compares_by_resource=True,
             kinds_as_in_mesos=True,
             limits=self.limits.limits(),
             users=tuple(

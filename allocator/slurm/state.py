@@ -74,6 +74,7 @@ class StateSettings:
             leaves_only_in_trees=True,
             leaf_keeps_use=True,
             forgetting_unnames_parents=True,
+            compares_by_resource=True,
             scheduler="slurm",
             clients="jobs",
         )

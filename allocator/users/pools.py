@@ -43,6 +43,7 @@ class UserPools(Generic[Client]):
         self._policy = settings.policy
         self._exact_ties, self._steps_from_zero = settings.exact_ties, settings.steps_from_zero
         self._keeps_share_commitments = settings.demands_must_agree
+        self._compares_by_resource = settings.compares_by_resource
         self._excluded = excluded
         self._capacity = Quantities()
         self._charging = True
@@ -373,6 +374,7 @@ class UserPools(Generic[Client]):
             steps_from_zero=self._steps_from_zero,
             counts_for=self._counts_for,
             keeps_share_commitments=self._keeps_share_commitments,
+            compares_by_resource=self._compares_by_resource,
         )
         pool.set_fading(self.tau)
         pool.set_charging(charging=self._charging)

@@ -80,6 +80,9 @@ class UserSettings:
     """Whether a user's tasks are counted only if all its clients have the same demand. Commitments
     by resource then grow in any case. If false, the largest demand of the clients counts, so one
     client can raise the task share of its user."""
+    compares_by_resource: bool = False
+    """Whether policies compare with the entitlement to the compared resource. If false, they
+    compare with the entitlement to the user's dominant resource."""
     scheduler: By = "master"
     """Source of the weights that the scheduler sends."""
     clients: str = "frameworks"

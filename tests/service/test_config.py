@@ -91,6 +91,7 @@ def test_every_setting_reaches_the_engine(tmp_path: Path) -> None:
     names = [field.name for field in fields(EngineSettings)]
     same = {name for name in names if getattr(settings, name) == getattr(default, name)}
     assert same == {
+        "compares_by_resource",
         "demands_must_agree",
         "departed_refuse_nothing",
         "exact_ties",

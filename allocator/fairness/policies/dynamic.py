@@ -1,5 +1,6 @@
 """Base class of policies that accumulate allocations over all time."""
 
+from functools import cached_property
 from typing import Annotated
 
 from pydantic import Field
@@ -14,13 +15,18 @@ class DynamicPolicy(LinePolicy):
     """Base class of policies whose priority is the accumulated use over the weight.
 
     Accumulated use is the integral of a share over time. Users that hold less than `alpha` times
-    their entitlement come first.
+    their entitlement to each measured resource come first.
     """
 
     moves_at_once = False
 
     alpha: Annotated[float, Field(ge=0.0, le=1.0)] = 0.0
     """Guaranteed fraction of a user's entitlement, whatever the user has used before."""
+
+    @cached_property
+    @override
+    def has_guarantees(self) -> bool:
+        return self.alpha > 0.0
 
     @override
     def line(self, account: Account) -> tuple[float, float]:
@@ -54,5 +60,15 @@ class DynamicPolicy(LinePolicy):
         return -1.0 / (1.0 + value) if self._guaranteed(account) else value
 
     def _guaranteed(self, account: Account) -> bool:
-        """Return whether a user holds less than its guarantee, `alpha` times its entitlement."""
-        return account.rate_of_use < self.alpha * account.entitlement
+        """Return whether a user holds less than its guarantee, `alpha` times its entitlement.
+
+        The guarantee of "Incentives in Dominant Resource Fair Allocation under Dynamic Demands" is
+        alpha times the fair share of each resource. So a user has reached its guarantee once it
+        holds this part of one resource. More resources never place a user below the guarantee.
+        """
+        if not account.compares_by_resource:
+            return account.rate_of_use < self.alpha * account.entitlement
+        return self.has_guarantees and all(
+            share < self.alpha * account.entitlement_to(resource)
+            for resource, share in account.measured.items()
+        )

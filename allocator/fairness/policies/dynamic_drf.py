@@ -15,7 +15,8 @@ class DynamicDrf(DynamicPolicy):
     (Fikioris, Agarwal and Tardos), which divides time into epochs.
 
     The priority is R(t) / w, with the accumulated dominant share R(t) = ∫ max_r oᵣ dt and the
-    weight w. Users that hold less than alpha times their entitlement come before all others.
+    weight w. Users that hold less than alpha times their entitlement to each resource come before
+    all others.
     """
 
     name: ClassVar[str] = "dynamic-drf"

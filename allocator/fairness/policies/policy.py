@@ -88,6 +88,11 @@ class Policy(BaseModel, ABC):
         return 0.0
 
     @cached_property
+    def has_guarantees(self) -> bool:
+        """Whether users that hold less than a part of their entitlement come first."""
+        return False
+
+    @cached_property
     def rebased_after(self) -> float:
         """Seconds after which the pool sets `base`, the time at which phases begin, to the present.
 

@@ -148,6 +148,7 @@ def test_every_setting_is_decoded_as_encoded() -> None:
         skips_void_calls=True,
         demands_must_agree=True,
         limits_sharing=True,
+        compares_by_resource=True,
         kinds_as_in_mesos=True,
         limits=Limits(filters=3),
         forget_after=60.0,

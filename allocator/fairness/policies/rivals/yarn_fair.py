@@ -1,5 +1,6 @@
 """YARN's fair scheduler: users below their minimum first, then least use over the weight."""
 
+from functools import cached_property
 from typing import Annotated, ClassVar
 
 from pydantic import Field
@@ -25,6 +26,11 @@ class YarnFair(KeyPolicy):
     minimum: Annotated[float, Field(ge=0.0, le=1.0)] = 0.0
     """The minimum, as a fraction of the user's entitlement. Users below it are first."""
 
+    @cached_property
+    @override
+    def has_guarantees(self) -> bool:
+        return self.minimum > 0.0
+
     @override
     def measure(self, account: Account) -> dict[str, float]:
         return {self.resource: account.shares.get(self.resource, 0.0)}
@@ -32,5 +38,5 @@ class YarnFair(KeyPolicy):
     @override
     def key(self, account: Account) -> float:
         share = account.shares.get(self.resource, 0.0)
-        minimum = self.minimum * account.entitlement
+        minimum = self.minimum * account.entitlement_to(self.resource)
         return share / minimum - 1.0 if share < minimum else share / account.weight
