@@ -30,7 +30,8 @@ class EngineSettings:
     `headroom_counts_volumes_once`, `leaves_only_in_trees`, `kinds_as_in_mesos`,
     `few_frameworks_keep_places`, `leaf_keeps_use`, `forgetting_unnames_parents`,
     `ties_after_half_lives`, `left_out_agents_wait`, `skips_void_calls`, `demands_must_agree`,
-    `limits_sharing` and `compares_by_resource`. All other defaults hold for the configuration, too.
+    `limits_sharing`, `compares_by_resource` and `newcomers_by_use`. All other defaults hold for the
+    configuration, too.
     """
 
     policy: Policy
@@ -163,6 +164,10 @@ class EngineSettings:
     with the entitlements to the resources that its tasks need. If false, they compare with the
     entitlement to the user's dominant resource. A user can raise that entitlement by holding a
     resource that nobody else uses. Event logs without this setting mean false."""
+    newcomers_by_use: bool = False
+    """Whether users count by their recent use in the mean accumulated use with which a new user
+    begins under `karma`. If false, all known users count, so names that hold nothing give an
+    advantage to new users. Event logs without this setting mean false."""
     kinds_as_in_mesos: bool = False
     """Whether the log was recorded with one kind for all resources that Mesos adds up, whatever the
     form of their labels. The engine ignores this setting, and always has one kind for them, because
@@ -198,4 +203,5 @@ class EngineSettings:
             forgetting_unnames_parents=self.forgetting_unnames_parents,
             demands_must_agree=self.demands_must_agree,
             compares_by_resource=self.compares_by_resource,
+            newcomers_by_use=self.newcomers_by_use,
         )

@@ -32,6 +32,8 @@ from allocator.fairness.rank_preview import RankPreview
 from allocator.fairness.ranking import Ranking
 from allocator.fairness.standing import CommitmentTrajectory, PoolSnapshot, Standing, standing
 
+_RECENT = 86400.0
+"""Time constant in seconds of the mean use by which users count in `newcomers_use`."""
 _USERS_A_STEP = 200
 """Users in a cooperative step."""
 _FEW_CHANGED = 2
@@ -153,6 +155,9 @@ class Pool(Generic[User]):
         compares_by_resource: If true, policies compare with the entitlement to the compared
             resource. If false, they compare with the entitlement to the user's dominant resource.
             Replays of event logs of former versions need false.
+        newcomers_by_use: If true and `counts_for` is finite, users count by their use in the mean
+            with which a new user begins (`newcomers_use`). Replays of event logs of former
+            versions need false.
         clock: A clock that other pools share; `now` has no effect then. The owner of the clock
             advances it, and calls `rebase` where `must_rebase` is true. None: the pool has a clock
             of its own, which `advance` moves.
@@ -172,6 +177,7 @@ class Pool(Generic[User]):
         counts_for: float = math.inf,
         keeps_share_commitments: bool = False,
         compares_by_resource: bool = False,
+        newcomers_by_use: bool = False,
         clock: PoolClock | None = None,
     ) -> None:
         self._clock = PoolClock(now) if clock is None else clock
@@ -202,6 +208,9 @@ class Pool(Generic[User]):
             keeps_share_commitments=keeps_share_commitments,
             compares_by_resource=compares_by_resource,
         )
+        self.newcomers_by_use = newcomers_by_use
+        """Whether users count by their use in `newcomers_use`, if `counts_for` is finite."""
+        self._begins_by_use = newcomers_by_use and policy.begins_at_mean and counts_for < math.inf
         self._last_queue_place = 0
         self._accounts: dict[User, Account] = {}
         self._watch = watch
@@ -511,6 +520,9 @@ class Pool(Generic[User]):
         self._rate_changed()
         elapsed, tau = self._clock.now - self._sampled_at, self._parameters.tau
         self._sampled_at = self._clock.now
+        if self._begins_by_use:
+            self._summed_at = -math.inf
+            tau = _RECENT if tau is None else tau
         for number, (user, account) in enumerate(self._accounts.items(), 1):
             if not number % _USERS_A_STEP:
                 yield
@@ -636,7 +648,12 @@ class Pool(Generic[User]):
     def newcomers_use(self) -> float:
         """Return the accumulated use, divided by its weight, with which a new user would begin.
 
-        Under policies with `begins_at_mean`, the first call at each time costs O(n).
+        Under policies with `begins_at_mean`, this is the mean of all users. With
+        `newcomers_by_use` and a finite `counts_for`, each user counts by its recent mean use of the
+        accumulated resource, or if no user has used it, by its allocation. So names that hold
+        nothing do not change the mean. If no user holds the resource, all users count equally.
+
+        The first call at each time costs O(n).
         """
         if not self.policy.begins_at_mean or not self._accounts:
             return 0.0
@@ -645,10 +662,35 @@ class Pool(Generic[User]):
             self.finish_rating()
             for account in self._changed.values():
                 self._rate_again(account)
+            if self._begins_by_use:
+                self._summed_at, self._summed_use = now, self._mean_by_use(self._accounts.values())
+                return self._summed_use
             self._summed_at, self._summed_use = now, 0.0
             for account in self._accounts.values():  # `sum` rounds otherwise in newer Pythons
                 self._summed_use += account.cumulative_at(now) / account.weight
+        if self._begins_by_use:
+            return self._summed_use
         return self._summed_use / len(self._accounts)
+
+    def _mean_by_use(self, accounts: Collection[Account]) -> float:
+        """Return the mean accumulated use over the weight of at least one user, weighted by use."""
+        probe, policy = Account(weight=1.0, settled_at=0.0), self.policy
+        uses = list[float]()
+        for account in accounts:
+            probe.shares = dict(account.mean_use)
+            uses.append(policy.rate_of_use(probe))
+        if not any(uses):
+            uses.clear()
+            for account in accounts:
+                probe.shares = self._parameters.shares(account.allocation)
+                uses.append(policy.rate_of_use(probe))
+        if not any(uses):
+            uses = [1.0] * len(accounts)
+        now, total, summed = self._clock.now, 0.0, 0.0
+        for account, use in zip(accounts, uses, strict=True):  # `sum` rounds otherwise
+            total += use
+            summed += use * (account.cumulative_at(now) / account.weight)
+        return summed / total
 
     def set_mean_use(self, user: User, shares: Mapping[str, float]) -> None:
         """Set a user's average shares in use by resource, for example as saved from a former pool.
@@ -658,6 +700,8 @@ class Pool(Generic[User]):
         """
         self._account(user).mean_use = shares
         self._counts_are_current = False
+        if self._begins_by_use:
+            self._summed_at = -math.inf
 
     def add(
         self, user: User, weight: float = 1.0, *, commitment: float | Mapping[str, float] = 0.0
@@ -680,8 +724,9 @@ class Pool(Generic[User]):
         self._record(Pool.add, user, weight)
         self.finish_rating()
         account.cumulative = self.newcomers_use() * weight
-        self._summed_use += account.cumulative / weight
         account.compares_by_resource = self._parameters.compares_by_resource
+        if not self._begins_by_use:
+            self._summed_use += account.cumulative / weight
         alone = self._parameters.counts_by_use
         if not alone:
             self._accrue_all()
@@ -967,6 +1012,8 @@ class Pool(Generic[User]):
             self._last_queue_place,
             self._active,
         )
+        fork.newcomers_by_use = self.newcomers_by_use
+        fork._begins_by_use = self._begins_by_use
         fork.has_claims = self.has_claims
         fork._counts_are_current = self._counts_are_current
         fork._accounts = {user: account.copy() for user, account in self._accounts.items()}
@@ -1545,7 +1592,10 @@ def restore_accumulated_use(
     for account, amount in zip(restored, amounts.values(), strict=True):
         account.cumulative = amount
     if pool.policy.begins_at_mean and restored:
-        mean = sum(account.cumulative / account.weight for account in restored) / len(restored)
+        if pool._begins_by_use:  # noqa: SLF001 - of this module
+            mean = pool._mean_by_use(restored)  # noqa: SLF001 - of this module
+        else:
+            mean = sum(account.cumulative / account.weight for account in restored) / len(restored)
         for user in newcomers:
             accounts[user].cumulative = mean * accounts[user].weight
     pool._summed_at = -math.inf  # noqa: SLF001 - of this module

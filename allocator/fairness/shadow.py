@@ -358,6 +358,7 @@ class Shadow(Generic[User]):
             counts_for=pool.counts_for,
             keeps_share_commitments=pool.keeps_share_commitments,
             compares_by_resource=pool.compares_by_resource,
+            newcomers_by_use=pool.newcomers_by_use,
         )
         if former is not None:
             former.advance(pool.now)

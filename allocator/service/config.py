@@ -919,6 +919,7 @@ class Config(SharedConfig):
             demands_must_agree=True,
             limits_sharing=True,
             compares_by_resource=True,
+            newcomers_by_use=True,
             kinds_as_in_mesos=True,
             limits=self.limits.limits(),
             users=tuple(

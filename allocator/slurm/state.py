@@ -75,6 +75,7 @@ class StateSettings:
             leaf_keeps_use=True,
             forgetting_unnames_parents=True,
             compares_by_resource=True,
+            newcomers_by_use=True,
             scheduler="slurm",
             clients="jobs",
         )

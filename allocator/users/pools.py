@@ -44,6 +44,7 @@ class UserPools(Generic[Client]):
         self._exact_ties, self._steps_from_zero = settings.exact_ties, settings.steps_from_zero
         self._keeps_share_commitments = settings.demands_must_agree
         self._compares_by_resource = settings.compares_by_resource
+        self._newcomers_by_use = settings.newcomers_by_use
         self._excluded = excluded
         self._capacity = Quantities()
         self._charging = True
@@ -375,6 +376,7 @@ class UserPools(Generic[Client]):
             counts_for=self._counts_for,
             keeps_share_commitments=self._keeps_share_commitments,
             compares_by_resource=self._compares_by_resource,
+            newcomers_by_use=self._newcomers_by_use,
         )
         pool.set_fading(self.tau)
         pool.set_charging(charging=self._charging)

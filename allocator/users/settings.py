@@ -83,6 +83,9 @@ class UserSettings:
     compares_by_resource: bool = False
     """Whether policies compare with the entitlement to the compared resource. If false, they
     compare with the entitlement to the user's dominant resource."""
+    newcomers_by_use: bool = False
+    """Whether users count by their use in the mean accumulated use with which a new user begins. If
+    false, users that never held anything count as much as all others."""
     scheduler: By = "master"
     """Source of the weights that the scheduler sends."""
     clients: str = "frameworks"

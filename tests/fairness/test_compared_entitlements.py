@@ -1,4 +1,4 @@
-"""Shares are compared with entitlements to the same resource."""
+"""Shares are compared with entitlements to the same resource, and new users begin by real use."""
 
 from collections.abc import Mapping
 from fractions import Fraction
@@ -13,12 +13,13 @@ from allocator.fairness import policies
 from allocator.fairness.account import Account
 from allocator.fairness.machines import Machines
 from allocator.fairness.policies.sdrf import Sdrf
-from allocator.fairness.pool import Pool
+from allocator.fairness.pool import Pool, restore_accumulated_use
 from allocator.fairness.quantities import Quantities
 from allocator.fairness.shadow import Shadow
 
 TIMES = 4.0
 HALF_LIFE = 600.0
+DAY = 86400.0
 CAPACITY = {"cpus": 1000, "disk": 1000, "gpus": 10}
 HONEST = ("a", "b", "c", "d")
 GUARANTEES: dict[str, dict[str, object]] = {
@@ -55,6 +56,7 @@ def new_pool(policy: policies.Policy, *, by_resource: bool = True) -> Pool[str]:
         machines=machines,
         counts_for=TIMES,
         compares_by_resource=by_resource,
+        newcomers_by_use=True,
     )
 
 
@@ -224,6 +226,7 @@ def test_the_papers_form_does_not_depend_on_the_rule(policy: str) -> None:
             policies.create(policy, parameters),
             capacity=Quantities(CAPACITY),
             compares_by_resource=by_resource,
+            newcomers_by_use=by_resource,
         )
         for number, user in enumerate((*HONEST, "e"), 1):
             pool.add(user, weight=number)
@@ -239,3 +242,120 @@ def test_copies_of_a_pool_keep_the_rule() -> None:
     pool = crowded(policy)
     for copied in (pool.twin(), Shadow(policy, pool)._pool):
         assert not is_first(copied, "e", {"cpus": 400, "disk": 450})
+        assert copied.newcomers_by_use
+
+
+# New users under `karma`.
+
+
+def used(pool: Pool[str], seconds: float, **cpus: int) -> None:
+    """Let users hold CPUs for some seconds, sampled each 5 seconds as by the service."""
+    for user in pool.users():
+        pool.hold(user, Quantities({"cpus": cpus.get(user, 0)}), 1)
+    end = pool.now + seconds
+    pool.look()
+    while pool.now < end:
+        pool.advance(min(pool.now + 5.0, end))
+        pool.look()
+
+
+def karma(names: int = 0) -> Pool[str]:
+    """Return a pool in which `a` used half and `b` a tenth of the CPUs for 100 s."""
+    pool = new_pool(policies.create("karma", {}))
+    for user in ("a", "b", *(f"name{number}" for number in range(names))):
+        pool.add(user)
+    used(pool, 100.0, a=500, b=100)
+    assert (pool.accumulated_use("a"), pool.accumulated_use("b")) == pytest.approx((50, 10))
+    return pool
+
+
+@pytest.mark.parametrize("names", [0, 250])
+def test_names_that_hold_nothing_do_not_change_the_mean_of_new_users(names: int) -> None:
+    pool = karma(names)
+    mean = (500 * 50.0 + 100 * 10.0) / 600  # weighted by use
+    assert pool.newcomers_use() == pytest.approx(mean)
+    for number in range(3):  # nor do new names
+        pool.add(f"new{number}", weight=2.0)
+        assert pool.accumulated_use(f"new{number}") == pytest.approx(mean)
+        assert pool.newcomers_use() == pytest.approx(mean)
+
+
+def test_a_new_name_gains_nothing_by_names_that_joined_long_ago() -> None:
+    pool = karma(250)
+    used(pool, 1000.0, a=300, b=300)
+    use_of_a, use_of_b = 350.0, 310.0
+    assert pool.accumulated_use("a") == pytest.approx(use_of_a)
+    assert pool.accumulated_use("b") == pytest.approx(use_of_b)
+    assert use_of_b < pool.newcomers_use() < use_of_a
+
+
+def test_each_sample_changes_at_once_with_what_new_users_begin() -> None:
+    pool = karma()
+    assert pool.newcomers_use() == pytest.approx((500 * 50 + 100 * 10) / 600)
+    assert pool.twin().newcomers_use() == pytest.approx(pool.newcomers_use())
+    pool.set_mean_use("a", {})
+    assert pool.newcomers_use() == pytest.approx(10.0)
+    pool.set_mean_use("b", {})
+    pool.hold("a", Quantities({"cpus": 400}), 1)
+    pool.hold("b", Quantities({"cpus": 600}), 1)
+    pool.advance(pool.now + 5.0)
+    use = {user: pool.accumulated_use(user) for user in "ab"}
+    assert pool.newcomers_use() == pytest.approx(0.4 * use["a"] + 0.6 * use["b"])
+    pool.look()  # 400 and 100 were in use at both samples
+    assert pool.newcomers_use() == pytest.approx(0.8 * use["a"] + 0.2 * use["b"])
+
+
+def test_users_count_for_new_users_by_their_use_of_the_last_days() -> None:
+    pool = karma()
+    used(pool, 100.0)  # an idle minute changes next to nothing
+    assert pool.newcomers_use() == pytest.approx((500 * 50 + 100 * 10) / 600)
+    pool.add("c")
+    pool.hold("c", Quantities({"cpus": 600}), 1)
+    pool.advance(pool.now + 5 * DAY)
+    pool.look()  # `c` has held nothing at the sample before
+    assert pool.newcomers_use() == pytest.approx((500 * 50 + 100 * 10) / 600)
+    pool.advance(pool.now + 5 * DAY)
+    pool.look()
+    assert pool.newcomers_use() == pytest.approx(pool.accumulated_use("c"), rel=0.01)
+
+
+def test_only_use_of_the_accumulated_resource_counts_for_new_users() -> None:
+    pool = karma()
+    pool.add("c")
+    restore_accumulated_use(pool, {"c": 0.0})
+    pool.hold("c", Quantities({"disk": 1000}), 1)
+    pool.look()
+    pool.advance(pool.now + 100.0)
+    pool.look()
+    assert pool.mean_use("c")["disk"] > 0.0
+    assert pool.newcomers_use() == pytest.approx(
+        (500 * pool.accumulated_use("a") + 100 * pool.accumulated_use("b")) / 600
+    )
+
+
+def test_without_samples_users_count_for_new_users_by_their_allocations() -> None:
+    pool = karma()
+    restored = new_pool(policies.create("karma", {}))
+    for user in ("a", "b", "name", "new"):
+        restored.add(user)
+    amounts = {"a": 50.0, "b": 10.0, "name": 0.0}
+    restore_accumulated_use(restored, amounts, ["new"])  # nobody holds CPUs: the plain mean
+    assert restored.accumulated_use("new") == pytest.approx(20.0)
+    restored.hold("b", Quantities({"cpus": 100}), 1)
+    restore_accumulated_use(restored, amounts, ["new"])
+    assert restored.accumulated_use("new") == pytest.approx(10.0)
+    for user in "ab":
+        restored.set_mean_use(user, pool.mean_use(user))
+    restore_accumulated_use(restored, amounts, ["new"])
+    assert restored.accumulated_use("new") == pytest.approx((500 * 50 + 100 * 10) / 600)
+
+
+def test_under_former_event_logs_all_names_count_for_new_users() -> None:
+    pool: Pool[str] = Pool(
+        policies.create("karma", {}), capacity=Quantities(CAPACITY), counts_for=TIMES
+    )
+    for user in ("a", "b", "c", "d"):
+        pool.add(user)
+    used(pool, 100.0, a=500, b=100)
+    assert pool.newcomers_use() == pytest.approx(15.0)
+    assert pool.mean_use("a") == {}

@@ -110,6 +110,7 @@ def test_every_setting_reaches_the_engine(tmp_path: Path) -> None:
         "leaves_only_in_trees",
         "left_out_agents_wait",
         "limits_sharing",
+        "newcomers_by_use",
         "refusals_wait",
         "roles_leave_room",
         "roles_reserved_by_principal",

@@ -149,6 +149,7 @@ def test_every_setting_is_decoded_as_encoded() -> None:
         demands_must_agree=True,
         limits_sharing=True,
         compares_by_resource=True,
+        newcomers_by_use=True,
         kinds_as_in_mesos=True,
         limits=Limits(filters=3),
         forget_after=60.0,

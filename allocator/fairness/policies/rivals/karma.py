@@ -13,7 +13,9 @@ class Karma(DynamicMmf):
     Each user is guaranteed alpha of its fair share f. The user earns credits for the unused part of
     f, and pays credits for resources beyond f: dC/dt = f − o. The user with the most credits C is
     first. f·t is common to all users, so the order is that of ∫ o dt / w, by which `dynamic-mmf`
-    ranks. Unlike under `dynamic-mmf`, a new user begins with the mean of the other users.
+    ranks. Unlike under `dynamic-mmf`, a new user begins with the mean of the other users. In the
+    original, each user counts equally in this mean. Here users count by their recent use, so that
+    names without use give new users no credits (`Pool.newcomers_use`).
 
     In the original, donated resources that no user borrows earn no credits, and a user without
     credits may not borrow. The ranking is exact while some user always wants more. The original
