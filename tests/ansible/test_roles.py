@@ -81,6 +81,7 @@ def test_the_service_and_the_settings_that_were_installed_work(
     assert debian.run("/opt/longshare/bin/longshare", "--version").startswith("longshare 1.")
     debian.run(
         *("setpriv", "--reuid=longshare", "--regid=longshare", "--clear-groups"),
+        *("env", "STATE_DIRECTORY=/var/lib/longshare"),  # as systemd sets it
         *("/opt/longshare/bin/longshare", "serve", "--check"),
         *("--config", "/etc/longshare/longshare.toml"),
     )
