@@ -157,6 +157,19 @@ class Account:
         elapsed = now - self.settled_at
         return self.inherited if tau is None else decayed(self.inherited, 0.0, elapsed, tau)
 
+    @property
+    def accrues(self) -> bool:
+        """Whether commitments or accumulated use may change with time.
+
+        The answer is for an account whose allocation has been rated.
+        """
+        return bool(
+            self.inherited
+            or self.rate_of_use
+            or any(self.overuse.values())
+            or any(self.commitments.values())
+        )
+
     def settled(self, now: float, tau: float | None) -> "Account":
         """Return a copy whose commitments and `cumulative` are moved forward to a time.
 

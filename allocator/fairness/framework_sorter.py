@@ -119,11 +119,15 @@ class FrameworkSorter(Generic[User]):
         self.set_active(user, False)
         del self._states[user]
 
-    def set_active(self, user: User, active: bool) -> None:  # noqa: FBT001 - a setter
-        """Set whether a user is active. Only active users, which want offers, are ranked."""
+    def set_active(self, user: User, active: bool) -> bool:  # noqa: FBT001 - a setter
+        """Set whether a user is active. Only active users, which want offers, are ranked.
+
+        Returns:
+            True if this has changed.
+        """
         state = self._states[user]
         if state.active == active:
-            return
+            return False
         if active:
             self._unsorted[user] = None
         else:
@@ -131,6 +135,7 @@ class FrameworkSorter(Generic[User]):
             del self._unsorted[user]
         state.active = active
         self._active += 1 if active else -1
+        return True
 
     def allocate(self, user: User, quantities: Quantities, *, times: int = 1) -> None:
         """Add resources to a user's allocation, and `times` to its number of allocations.

@@ -66,7 +66,7 @@ class PoolClock:
         """Pools with such a change since `rate_in_steps`, if rating them must not wait for a read.
         """
         self.unranked: dict[Pool[Any], None] = {}
-        """Pools with such a change since `rank_in_steps`."""
+        """Pools with such a change since `rank_in_steps`, or in which many users have changed."""
 
     def note_change(self, pool: "Pool[Any]", *, remembers: bool) -> None:
         """Record that a parameter of a pool changes now, which concerns all users of the pool.
@@ -106,7 +106,7 @@ class PoolClock:
                 rated = 0
 
     def rank_in_steps(self) -> Cooperative[None]:
-        """Rank the users of large pools of which a parameter has changed.
+        """Rank the users of large pools of which a parameter or many users have changed.
 
         Each pool would otherwise do so in one step, at its next read. Generator for cooperative
         steps; the pools must not be used until it is exhausted.
@@ -835,7 +835,8 @@ class Pool(Generic[User]):
         account = self._account(user)
         if account.active == active:
             return
-        self.finish_rating()
+        if self._unrated:
+            self.finish_rating()
         self._meter_span(user, account)
         account.active = active
         self._record(Pool.set_active, user, active)
@@ -1299,6 +1300,9 @@ class Pool(Generic[User]):
         """Accrue a user's account up to now, then replace its allocation and allocation count."""
         if self._unrated:
             self.finish_rating()
+        unchanged = count == account.count and allocation is account.allocation
+        if unchanged and account.rated and not account.accrues:
+            return
         if not self._unrated:
             self._accrue(user, account)
         account.allocation = allocation

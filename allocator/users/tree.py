@@ -254,7 +254,8 @@ class UserTree(Generic[Client]):
 
         The sorter does not rank a user if none of its clients wants offers.
         """
-        user.clients.set_active(client, wanting)
+        if not user.clients.set_active(client, wanting):
+            return
         if user.sub_pool is not None and user.leaf in user.sub_pool:
             user.sub_pool.set_active(user.leaf, user.clients.active > 0)
         while user.parent is not None:

@@ -186,26 +186,46 @@ def test_a_flood_of_suppress_and_revive_calls_that_name_roles_costs_one_refresh(
     assert several - single <= 10 * 50 * 8
 
 
-def test_a_revived_framework_costs_few_function_calls_for_each_role() -> None:
-    """A pair of SUPPRESS and REVIVE cost 229 calls for each role, in the index and the pool."""
-    calls: list[object] = [
-        contract.SuppressOffers(framework_id="f"),
-        contract.ReviveOffers(framework_id="f"),
-    ]
+def test_each_role_of_a_framework_costs_few_function_calls() -> None:
+    """Each role cost 229 calls for SUPPRESS and REVIVE, 383 for TEARDOWN and SUBSCRIBE."""
 
-    def cost(roles: int) -> int:
+    def pairs(roles: list[str]) -> dict[str, list[object]]:
+        info = subscription("f", *roles, demand="cpus:99;mem:1")
+        others = [f"o{role}" for role in roles]
+        return {
+            "suppress and revive": [
+                contract.SuppressOffers(framework_id="f"),
+                contract.ReviveOffers(framework_id="f"),
+            ],
+            "remove and add": [
+                contract.RemoveFramework(framework_id="f"),
+                contract.AddFramework(framework_id="f", info=info, active=True),
+            ],
+            "two updates": [
+                update("f", *others, demand="cpus:99;mem:1"),
+                update("f", *roles, demand="cpus:99;mem:1"),
+            ],
+        }
+
+    def cost(name: str, roles: int) -> int:
         master = master_with(exact_ties=False)
         for number in range(20):
             master.add_agent(f"s{number}", f"cpus:{1 + number / 100};mem:64")
         info = subscription("f", *_ROLES[:roles], demand="cpus:99;mem:1")
         master.send(contract.AddFramework(framework_id="f", info=info, active=True))
         master.tick()
+        calls = pairs(_ROLES[:roles])[name]
         for call in calls:
             master.send(call)
         list(master.engine._cluster.ledger.clients.users.pool)  # ranks all users
         return counted(lambda: [master.send(call) for call in calls])
 
-    assert cost(50) - cost(10) <= 40 * 70
+    for name, most in {
+        "suppress and revive": 60,
+        "remove and add": 210,
+        "two updates": 370,
+    }.items():
+        assert cost(name, 50) - cost(name, 10) <= 40 * most, name
 
 
 def test_frameworks_that_a_message_adds_and_removes_again_are_skipped() -> None:

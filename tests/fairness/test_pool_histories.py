@@ -458,3 +458,22 @@ def test_many_users_that_begin_to_want_resources_can_be_ranked_in_steps() -> Non
         pool.set_active(f"u{number}", False)
         pool.set_active(f"u{number}", True)
     assert counted(lambda: next(iter(pool))) > read + 700
+
+
+def test_an_unchanged_allocation_accrues_commitments_only_if_the_user_may_have_any() -> None:
+    pool = Pool[str](policies.create("sdrf", {"half_life": 60}), now=0.0, capacity=CAPACITY)
+    for user in ("idle", "over", "owing", "lacking"):
+        pool.add(user)
+    pool.allocate("over", CAPACITY)
+    pool.set_commitment("owing", {"cpus": 0.5})
+    pool.set_commitment("lacking", 0.5)
+    list(pool)
+    pool.advance(10.0)
+    for user in pool.users():
+        pool.hold(user, *pool.holding(user))
+    assert {user: account.settled_at for user, account in pool.accounts().items()} == {
+        "idle": 0.0,
+        "over": 10.0,
+        "owing": 10.0,
+        "lacking": 10.0,
+    }

@@ -389,7 +389,6 @@ class ClientIndex:
         changed = {**clients.changed, **moved}
         if versions != self._versions:
             changed = dict.fromkeys((*self._facts, *clients.wanting_offers))
-        former = [(client, self._conditions(client)) for client in (*changed, *exclusions.clients)]
         clients.changed.clear()
         moved.clear()
         self._versions = versions
@@ -404,6 +403,7 @@ class ClientIndex:
                 del changed[client]
             else:
                 joining[client] = facts
+        former = [(client, self._conditions(client)) for client in (*changed, *exclusions.clients)]
         if changed:
             self._reserved_for.clear()
             yield from self._remove([client for client in changed if client in self._facts])

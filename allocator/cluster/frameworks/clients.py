@@ -111,6 +111,8 @@ class Clients:
 
         Nothing happens if the users are the same.
         """
+        if self._key == "role":
+            return
         for client in self.of(framework.id):
             if user_of(self._key, client.role, framework, self._limits) != self.user(client):
                 held, volumes = self.held(client), self.users.volumes.of(client)
