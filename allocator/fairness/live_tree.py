@@ -200,7 +200,7 @@ class LiveTree(Generic[Id, K]):
         self._update_events(node.before, node)
 
     def insert_all(self, elements: Iterable[tuple[Id, K]]) -> None:
-        """Add several elements. O(log n) each, or O(1) if it comes soon after another of them.
+        """Add several elements. O(log n) each, or O(1) for an element close to another new element.
 
         >>> from allocator.fairness.priorities import PriorityLine, StraightLines
         >>> tree = LiveTree(StraightLines(), now=0)

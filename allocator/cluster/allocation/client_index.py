@@ -59,16 +59,15 @@ class _SharedFacts:
     is_choosy: bool
     """Whether the framework states minimum offers for any of its roles."""
     own_minimums: Alternatives | None
-    """The clients' own minimum offers, in place of the master's; None: there are none."""
+    """The clients' own minimum offers; None: the master's minimum offers apply."""
     minimums: Alternatives
-    """The same, without those that no agent can reach because no agent has ever had one of the
-    resources."""
+    """The clients' own minimum offers, if agents have had all resources of the minimum."""
     stated: Quantities | None
     """Resource needs of one task; None if they are unknown."""
     task: Quantities | None
     """Resource needs of one unit (`Ledger.unit_demand`); None if they are unknown."""
     demand: Quantities | None
-    """The same; None also if no agent can meet them."""
+    """Resource needs of one unit; None if they are unknown, or if no agent can meet them."""
     first: Quantities | None
     """Least needs of the tasks in a first share that reaches a minimum offer. Empty if no number of
     tasks reaches one; None if one task does, or if `demand` is None."""
@@ -86,10 +85,10 @@ class _Facts:
 
 @dataclass(slots=True)
 class _ReadFacts:
-    """Facts that an update has read, and that further clients may share."""
+    """Facts from the present update, which further clients may share."""
 
     shared: dict[tuple[str, bool], _SharedFacts] = field(default_factory=dict)
-    """Facts by framework, and by whether the clients' roles are sub-roles."""
+    """Facts by framework and kind of role: whether the role is a sub-role."""
     demands: dict[Quantities, Quantities] = field(default_factory=dict)
     """Demands that an agent may meet; equal demands are one object."""
 
@@ -424,7 +423,7 @@ class ClientIndex:
 
         Args:
             client: The client.
-            read: Facts that the update has read so far.
+            read: Facts about earlier clients of this update.
         """
         ledger, is_sub_role = self._ledger, "/" in client.role
         framework = ledger.frameworks[client.framework]
@@ -450,9 +449,9 @@ class ClientIndex:
 
         Args:
             client: A client that wants offers.
-            stated: Resource needs of one of its tasks; None if they are unknown.
-            minimums: Its own minimum offers; None: there are none.
-            read: Facts that the update has read so far.
+            stated: Resource needs of one task of the client; None if they are unknown.
+            minimums: The client's own minimum offers; None: the master's apply.
+            read: Facts about earlier clients of this update.
         """
         ledger, framework = self._ledger, self._ledger.frameworks[client.framework]
         task, demand, first = ledger.unit_demand(client), None, None
@@ -948,7 +947,7 @@ def _add_to(group: dict[Any, ClientMask], key: object, bits: ClientMask) -> None
 
 
 def _remove_from(group: dict[Any, ClientMask], key: object, bits: ClientMask) -> None:
-    """Remove clients from such a group; delete the group if it is then empty."""
+    """Remove clients from the group that a dictionary has under a key; delete an empty group."""
     remaining = group[key] & ~bits
     if remaining:
         group[key] = remaining
