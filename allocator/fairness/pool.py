@@ -163,7 +163,7 @@ class Pool(Generic[User]):
             of its own, which `advance` moves.
     """
 
-    def __init__(  # noqa: PLR0913 - all but the first are optional keywords
+    def __init__(  # noqa: PLR0913, PLR0915 - one value each, all but the first optional
         self,
         policy: Policy,
         *,
