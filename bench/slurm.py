@@ -112,7 +112,7 @@ class GeneratedSlurm(SlurmClient):
         own = (
             f"{used}|{number}|{number}|N/A|N/A|{state}|{priority}"
             f"|0|{BEGAN - 20_000}|{BEGAN - 20_000}|{start}|{end}|N/A|0|1"
-            f"|1|1|0|N/A|{memory}|OK||{resources}"
+            f"|1|1|0|N/A|N/A|*|{memory}|OK||{resources}"
         )
         return COLUMN_END.join(
             (own, user, account, partition, qos, reason, "N/A", "N/A", "N/A", "", "(null)", "")
