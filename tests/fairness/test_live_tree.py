@@ -234,6 +234,7 @@ def test_adding_several_elements_at_once_equals_inserting_each(
             at_once.insert_all(elements[:1])
 
 
+@pytest.mark.interpreted
 def test_elements_that_follow_each_other_are_added_with_few_comparisons() -> None:
     class Counting(StraightLines):
         comparisons = 0
