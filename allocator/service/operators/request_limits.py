@@ -1,7 +1,8 @@
 """Checks operators' rights, and limits the number and size of their calls, before processing."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, cast
 
@@ -39,10 +40,14 @@ FIRST_REPLY = 2**16
 """Number of bytes reserved for a reply of a method that has sent no reply yet."""
 ROOM_TIME = 5.0
 """Seconds for which a call waits until its peer, or other peers, have received earlier replies."""
+QUERY_TIME = 30.0
+"""Seconds for which a query of the accounts waits until earlier queries of its peer are answered.
+"""
 _Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 _Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any] | None"
 _SERVICE = admin.DESCRIPTOR.services_by_name["Admin"]
 _UNREAD = "earlier replies have not been received; receive them, or ask again later"
+_QUERIED = "earlier queries of this peer are being answered; ask again later"
 _ORDER = f"/{_SERVICE.full_name}/Order"
 METHODS: dict[str, Right] = {
     name: "operators" if name == _ORDER else "readers"
@@ -50,18 +55,23 @@ METHODS: dict[str, Right] = {
 }
 """Method for operators → the right to call the method."""
 
+QUERIES = frozenset(f"/{_SERVICE.full_name}/{name}" for name in ("Usage", "Audit"))
+"""Methods that query the accounting database. Such calls of one peer are answered one at a time,
+so that queries of several peers take turns, and a peer's replies are built one after the other."""
+
 
 @dataclass(eq=False)
 class _Peer:
     """Counters of one peer's calls that need one right ("readers" or "operators").
 
     `calls` is the number of running calls, and `unsent` the reply bytes that the peer has not
-    received.
+    received. `querying` is held by the call whose query of the accounts is being answered.
     """
 
     calls: int = 0
     unsent: int = 0
     reading: asyncio.Lock = field(default_factory=asyncio.Lock)
+    querying: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 class _Calls:
@@ -171,6 +181,28 @@ class _Call:
             self._calls.space_freed = asyncio.Event()
 
 
+@asynccontextmanager
+async def _turn(peer: _Peer, method: str, context: _Context) -> AsyncIterator[None]:
+    """Run the block once earlier queries of the peer are answered, if the method is a query.
+
+    Args:
+        peer: The calling peer.
+        method: The called method.
+        context: The gRPC call, which ends with an error status after `QUERY_TIME` seconds.
+    """
+    if method not in QUERIES:
+        yield
+        return
+    try:
+        await asyncio.wait_for(peer.querying.acquire(), QUERY_TIME)
+    except TimeoutError:
+        await abort(context, grpc.StatusCode.RESOURCE_EXHAUSTED, _QUERIED)
+    try:
+        yield
+    finally:
+        peer.querying.release()
+
+
 class RequestLimits(grpc.aio.ServerInterceptor):
     """gRPC interceptor that refuses operators' calls before their requests are read.
 
@@ -229,13 +261,14 @@ class RequestLimits(grpc.aio.ServerInterceptor):
             try:
                 parse = handler.request_deserializer
                 request = await self._read(context, right, call.peer, parse)
-                if not await call.reserve(self._largest.get(method, FIRST_REPLY)):
-                    await abort(context, grpc.StatusCode.RESOURCE_EXHAUSTED, _UNREAD)
-                reply = handler.response_serializer(await handler.unary_unary(request, context))
-                self._largest[method] = max(self._largest.get(method, 0), len(reply))
-                # An order has been carried out by now, so its peer gets the reply in any case.
-                if not call.try_to_reserve(len(reply)) and right == "readers":
-                    await abort(context, grpc.StatusCode.RESOURCE_EXHAUSTED, _UNREAD)
+                async with _turn(call.peer, method, context):
+                    if not await call.reserve(self._largest.get(method, FIRST_REPLY)):
+                        await abort(context, grpc.StatusCode.RESOURCE_EXHAUSTED, _UNREAD)
+                    reply = handler.response_serializer(await handler.unary_unary(request, context))
+                    self._largest[method] = max(self._largest.get(method, 0), len(reply))
+                    # An order has been carried out by now, so its peer gets the reply in any case.
+                    if not call.try_to_reserve(len(reply)) and right == "readers":
+                        await abort(context, grpc.StatusCode.RESOURCE_EXHAUSTED, _UNREAD)
             except CallRefused:
                 call.try_to_reserve(0)
                 return None

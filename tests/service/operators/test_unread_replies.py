@@ -1,4 +1,4 @@
-"""Peers that do not read replies, or send no requests, use bounded resources of the service."""
+"""Peers that read no replies, send no requests, or query a lot use bounded resources."""
 
 import asyncio
 import gc
@@ -20,6 +20,7 @@ from tests.service.served import PATIENCE
 
 SHARES, EXPLAIN = "/longshare.v1.Admin/Shares", "/longshare.v1.Admin/Explain"
 FORECAST = "/longshare.v1.Admin/Forecast"
+USAGE, AUDIT = "/longshare.v1.Admin/Usage", "/longshare.v1.Admin/Audit"
 LONG = PEER_UNSENT // 2 - 2**16
 """Characters of a name; the limit of a peer holds two replies with such a name, but not three."""
 
@@ -31,6 +32,10 @@ class Long(AdminServicer):
         self.answered = 0
         self.made = asyncio.Event()
         self.forecasts = list[object]()
+        self.queries = list[str]()
+        """Peers of the queries of accounts, in the order in which the queries began."""
+        self.released = asyncio.Event()
+        """Set to answer the queries of peer `a`."""
 
     @override
     async def Shares(self, request: object, context: object) -> admin.SharesReply:
@@ -48,6 +53,19 @@ class Long(AdminServicer):
             await asyncio.sleep(0.01)
         context.set_code(grpc.StatusCode.NOT_FOUND)
         return admin.ForecastReply()
+
+    @override
+    async def Usage(self, request: object, context: Any) -> admin.UsageReply:
+        peer = dict(context.invocation_metadata())["peer"]
+        self.queries.append(peer)
+        if peer == "a":
+            await self.released.wait()
+        return admin.UsageReply()
+
+    @override
+    async def Audit(self, request: object, context: Any) -> admin.AuditReply:
+        await self.Usage(request, context)
+        return admin.AuditReply()
 
     @override
     async def Explain(self, request: object, context: object) -> admin.Explanation:
@@ -145,6 +163,40 @@ def test_calls_of_a_method_that_has_sent_no_reply_yet_run_at_the_same_time(
     async def scenario(client: Client) -> None:
         codes = await asyncio.gather(*(client.code("a", FORECAST) for _ in range(2)))
         assert codes == [grpc.StatusCode.NOT_FOUND] * 2
+
+    run(scenario)
+
+
+def test_queries_of_accounts_are_answered_one_at_a_time_for_each_peer(
+    run: Callable[..., None],
+) -> None:
+    async def scenario(client: Client) -> None:
+        queries = client.serves.queries
+        paths = (USAGE, AUDIT, USAGE)
+        waiting = [asyncio.create_task(client.code("a", path)) for path in paths]
+        await asyncio.sleep(0.1)
+        for path in (USAGE, AUDIT):
+            assert await client.code("b", path) == grpc.StatusCode.OK
+        assert sorted(queries) == ["a", "b", "b"]
+        client.serves.released.set()
+        assert await asyncio.gather(*waiting) == [grpc.StatusCode.OK] * 3
+        assert queries.count("a") == 3
+
+    run(scenario)
+
+
+def test_a_query_is_refused_if_earlier_queries_of_the_peer_take_too_long(
+    run: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(request_limits, "QUERY_TIME", 0.1)
+
+    async def scenario(client: Client) -> None:
+        waiting = [asyncio.create_task(client.code("a", USAGE)) for _ in range(2)]
+        done, [first] = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        assert [task.result() for task in done] == [grpc.StatusCode.RESOURCE_EXHAUSTED]
+        client.serves.released.set()
+        assert await first == grpc.StatusCode.OK
+        assert await client.code("a", USAGE) == grpc.StatusCode.OK
 
     run(scenario)
 
