@@ -75,6 +75,29 @@ class AccountingStatistics:
     """Time of the latest successful write, in seconds since the epoch by this machine's clock."""
 
 
+class _Jobs:
+    """Blocking functions of one kind, which the accounting thread runs in order of arrival.
+
+    Args:
+        thread: The accounting thread, which also runs jobs of other kinds.
+    """
+
+    def __init__(self, thread: ThreadPoolExecutor) -> None:
+        self._thread = thread
+        self.waited = 0.0
+        """Total seconds for which jobs of this kind have waited for jobs of other kinds."""
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """Run a blocking function in the thread, and return its result."""
+        submitted = time.monotonic()
+
+        def timed() -> T:
+            self.waited += time.monotonic() - submitted
+            return work()
+
+        return await asyncio.get_running_loop().run_in_executor(self._thread, timed)
+
+
 class Accountant:
     """Writes usage and operator commands to the accounting database regularly, and reads from it.
 
@@ -107,10 +130,15 @@ class Accountant:
         self._engine_lock = EngineLock() if engine_lock is None else engine_lock
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="accounting")
         self._database: Database | None = None
-        self._shared_write = SharedComputation(self._try_write)
-        self._shared_keep = SharedComputation(self._try_keep)
+        self._writes, self._keeps, self._queries = (_Jobs(self._thread) for _ in range(3))
+        # A write that waited long for a query needs no longer pause than another write.
+        self._shared_write = SharedComputation(self._try_write, lambda: self._writes.waited)
+        self._shared_keep = SharedComputation(self._try_keep, lambda: self._keeps.waited)
         self._query_lock = asyncio.Lock()
         """Lock that admits one query at a time, so that a write waits for at most one query."""
+        self._no_write = asyncio.Event()
+        """Set unless a write runs, for whose end queries wait."""
+        self._no_write.set()
         self._stopping = asyncio.Event()
         self._wake = asyncio.Event()
         """Set to end a pause of `run`, to stop or to write a pending command."""
@@ -154,7 +182,7 @@ class Accountant:
             OtherScheduler: the database contains accounts of another scheduler's users.
         """
         try:
-            await self._in_thread(self._open)
+            await self._writes.run(self._open)
         except (StoreInUse, OtherScheduler):
             raise
         except Exception as error:  # noqa: BLE001 - no failure may stop the service's start
@@ -190,6 +218,9 @@ class Accountant:
     async def read(self, query: "Callable[[Connection], T]") -> T | None:
         """Run a query in the accounting thread; usage that is not written yet is not included.
 
+        Callers run one at a time, in order of arrival. A long query is split into several calls, so
+        that other callers and writes do not wait for all of it.
+
         Args:
             query: Function that receives a database connection and returns the result.
 
@@ -204,8 +235,7 @@ class Accountant:
         except TimeoutError:
             return None  # too many queries wait
         try:
-            reading = self._in_thread(lambda: self._open().read(query))
-            return await asyncio.wait_for(reading, PATIENCE)
+            return await asyncio.wait_for(self._read(query), PATIENCE)
         except TooMuch:
             raise
         except Exception as error:  # noqa: BLE001 - the caller must get an answer
@@ -213,6 +243,18 @@ class Accountant:
             return None
         finally:
             self._query_lock.release()
+
+    async def _read(self, query: "Callable[[Connection], T]") -> T:
+        """Run a query in the accounting thread, after the running write.
+
+        Args:
+            query: Function that receives a database connection and returns the result.
+
+        Raises:
+            TooMuch: the query takes too long, or its result is too long.
+        """
+        await self._no_write.wait()
+        return await self._queries.run(lambda: self._open().read(query))
 
     async def run(self) -> None:
         """Write usage and commands regularly until `stop` is called, then write once more."""
@@ -245,11 +287,14 @@ class Accountant:
 
         `_failed` handles an error, which is not raised.
         """
+        self._no_write.clear()
         try:
             await self._write()
         except Exception as error:  # noqa: BLE001 - no failure may stop offers
             self._failed(error)
             return False
+        finally:
+            self._no_write.set()
         self._succeeded()
         return True
 
@@ -260,7 +305,7 @@ class Accountant:
         """
         pending = [*(self._batch.orders if self._batch is not None else ()), *self._orders]
         try:
-            await self._in_thread(lambda: self._open().keep(pending))
+            await self._keeps.run(lambda: self._open().keep(pending))
         except Exception as error:  # noqa: BLE001 - the order has been executed anyway
             self._failed(error)
             self._wake.set()
@@ -275,7 +320,7 @@ class Accountant:
         Collected usage is kept in memory even if the database fails.
         """
         try:
-            database = await self._in_thread(self._open)
+            database = await self._writes.run(self._open)
             if self._batch is not None:  # first, as its usage is older
                 await self._commit(database, self._batch)
             if self._meter.first_checkpoints is not None:
@@ -325,7 +370,7 @@ class Accountant:
             database: The open database.
             batch: The batch.
         """
-        added = await self._in_thread(
+        added = await self._writes.run(
             lambda: database.write(batch, self._section.users, self._declared)
         )
         self._batch = None
@@ -347,7 +392,7 @@ class Accountant:
             database: The database, which contains the other service's checkpoints of accounts.
             beginning: State of each user's account at the start of this service's measurement.
         """
-        until, checkpoints, roles = await self._in_thread(
+        until, checkpoints, roles = await self._writes.run(
             lambda: database.last_checkpoints(self._writer)
         )
         started = min(
@@ -372,7 +417,7 @@ class Accountant:
             hours, days = (
                 DAY * (day - retained) for retained in (self._section.hours, self._section.days)
             )
-            await self._in_thread(lambda: database.roll_up(hours, days))
+            await self._writes.run(lambda: database.roll_up(hours, days))
             self._last_rolled_up = day
 
     def _add_totals(self, usage: UsageAccumulator, known: Container[str]) -> None:
@@ -414,10 +459,6 @@ class Accountant:
         database, self._database = self._database, None
         if database is not None:
             database.close()
-
-    async def _in_thread(self, work: Callable[[], T]) -> T:
-        """Run a blocking function in the accounting thread, and return its result."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
     def _succeeded(self) -> None:
         """Record a successful write in the statistics; log that writing works after failures."""

@@ -1,10 +1,10 @@
 """Queries of the accounting database: usage, shares over hours, and operators' commands."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
-from sqlalchemy import ColumnElement, Connection, Table, and_, func, literal, select, true
+from sqlalchemy import ColumnElement, Connection, Select, Table, and_, func, literal, select, true
 
 from allocator.service.accounting import DAY, HOUR, OTHERS, TooMuch
 from allocator.service.accounting.schema import (
@@ -20,6 +20,11 @@ from allocator.service.accounting.write_batch import OrderRecord
 
 MOST_LINES = 50_000
 """Maximum number of rows in an answer: one for each user or role, resource, and day."""
+MOST_NAMES = 8 * 2**20
+"""Maximum total length of the names in these rows, in characters."""
+DAYS = 8
+"""Maximum number of days of which one query sums up usage. Days with hourly rows take one query
+each, so that other queries and writes wait only briefly."""
 MOST_ORDERS = 10_000
 """Maximum number of executed commands in an answer."""
 MOST_TEXT = 4 * 2**20
@@ -153,34 +158,173 @@ def hourly_shares_of(
     ]
 
 
-def usages(
-    connection: Connection,
-    since: float,
-    until: float,
-    by: By,
-    users: Collection[str] = (),
-) -> list[Usage]:
-    """Return usage in the hours that begin in an interval, grouped as requested.
+_Key: TypeAlias = tuple[int | None, str]
+"""Start of a day, or None for the whole time, and the name of a user or role."""
+
+
+class UsageQuery:
+    """Query of usage in the hours that begin in an interval, which reads some days at a time.
+
+    Other queries and writes can take place between two parts. Each row is read once nevertheless,
+    as a write moves rows within a day only.
 
     Args:
-        connection: Connection to the database.
         since: Start of the interval, in seconds since the epoch.
         until: End of the interval, in seconds since the epoch.
         by: Grouping: by user, by role, or by day and user.
         users: The users or roles to return; empty for all.
-
-    Raises:
-        TooMuch: the answer would be too long.
     """
-    amounts, acts = (usage, activity) if by != "role" else (role_usage, role_activity)
-    used: dict[tuple[int | None, str], list[Used]] = {}
-    for start, user, row in _sums(connection, amounts, ("resource",), (since, until, by, users)):
-        resource, *sums = row
-        used.setdefault((start, user), []).append(Used(resource, *map(float, sums)))
-    return [
-        Usage(start, user, tuple(used.get((start, user), ())), int(row[0]), int(row[1]), *row[2:])
-        for start, user, row in _sums(connection, acts, (), (since, until, by, users))
-    ]
+
+    def __init__(
+        self, since: float, until: float, by: By, users: Collection[str] = frozenset()
+    ) -> None:
+        self._since, self._until, self._by, self._users = since, until, by, users
+        is_role = by == "role"
+        self._amounts = _Sums(role_usage if is_role else usage)
+        self._acts = _Sums(role_activity if is_role else activity)
+        self._order: list[_Key] = []
+        """Days and names in the order of the rows; empty until the query is complete."""
+
+    def advance(self, connection: Connection) -> bool:
+        """Read the next part; return whether the query is complete.
+
+        Args:
+            connection: Connection to the database.
+
+        Raises:
+            TooMuch: the answer would be too long.
+        """
+        part = self._next_part(connection)
+        if part is not None:
+            start, self._since = part
+            day = start - start % DAY if self._by == "day" else None
+            for sums in (self._amounts, self._acts):
+                sums.add(connection, part, day, self._users)
+            if self._since < self._until:
+                return False
+        self._order = list(self._acts.values)
+        if self._by != "day":  # the parts are ordered by day
+            self._order.sort()
+        return True
+
+    def rows(self) -> Iterator[Usage]:
+        """Yield the rows of a complete query, ordered by day and name."""
+        for day, name in self._order:
+            offers, refused, *seconds = self._acts.values[day, name][""]
+            amounts = self._amounts.values.get((day, name), {})
+            used = (Used(resource, *map(float, amounts[resource])) for resource in sorted(amounts))
+            yield Usage(day, name, tuple(used), int(offers), int(refused), *seconds)
+
+    def _next_part(self, connection: Connection) -> tuple[int, float] | None:
+        """Return start and end of the next part with rows; None if there are no further rows.
+
+        Args:
+            connection: Connection to the database.
+        """
+        first: dict[int, int] = {}
+        """Earliest start of a remaining row, by the row's seconds (HOUR or DAY)."""
+        for table in (self._amounts.table, self._acts.table):
+            for seconds in (HOUR, DAY):
+                earliest = select(func.min(table.c.start)).where(
+                    table.c.seconds == seconds,
+                    table.c.start >= self._since,
+                    table.c.start < self._until,
+                )
+                start = connection.execute(earliest).scalar()
+                if start is not None:
+                    first[seconds] = min(start, first.get(seconds, start))
+        if not first:
+            return None
+        start = min(first.values())
+        day = start - start % DAY
+        end = day + DAY
+        if self._by != "day":
+            hourly = first.get(HOUR, day + DAYS * DAY)
+            end = max(end, min(day + DAYS * DAY, hourly - hourly % DAY))
+        return start, min(end, self._until)
+
+
+class _Sums:
+    """Sums over the rows of a usage or activity table, by day and name, and then by resource.
+
+    Args:
+        table: The table. Sums over a table without resources have "" as the resource.
+    """
+
+    def __init__(self, table: Table) -> None:
+        self.table = table
+        self.values: dict[_Key, dict[str, list[Any]]] = {}
+        """Sums in the order of the table's columns."""
+        self._texts: dict[str, str] = {}
+        """One object for each name and resource, however many rows have it."""
+        self._lines = self._length = 0
+        """Number of sums, and the total length of their names in characters."""
+
+    def add(
+        self,
+        connection: Connection,
+        part: tuple[float, float],
+        day: int | None,
+        users: Collection[str],
+    ) -> None:
+        """Add the rows that begin in a part of the time.
+
+        Args:
+            connection: Connection to the database.
+            part: Start and end of the part, in seconds since the epoch.
+            day: Start of the day to which the sums belong; None for sums over the whole time.
+            users: The users or roles to read; empty for all.
+
+        Raises:
+            TooMuch: there are more than `MOST_LINES` sums, or their names are longer than
+                `MOST_NAMES`.
+        """
+        for row in connection.execute(self._query(part, users)):
+            name, resource, *values = row
+            name = self._texts.setdefault(name, name)
+            resource = self._texts.setdefault(resource, resource)
+            of_name = self.values.setdefault((day, name), {})
+            former = of_name.get(resource)
+            if former is None:
+                of_name[resource] = values
+                self._lines += 1
+                self._length += len(name)
+                self._check()
+            else:
+                of_name[resource] = [a + b for a, b in zip(former, values, strict=True)]
+
+    def _check(self) -> None:
+        """Raise TooMuch if there are too many sums, or if their names are too long."""
+        if self._lines > MOST_LINES:
+            raise TooMuch(f"more than {MOST_LINES:,} lines; ask for a shorter time, or not by day")
+        if self._length > MOST_NAMES:
+            raise TooMuch(
+                f"names of more than {MOST_NAMES:,} characters; ask for a shorter time, for fewer "
+                "users, or not by day"
+            )
+
+    def _query(self, part: tuple[float, float], users: Collection[str]) -> Select[Any]:
+        """Return the query of a part's sums by name and resource, ordered by both.
+
+        Args:
+            part: Start and end of the part, in seconds since the epoch.
+            users: The users or roles to read; empty for all.
+        """
+        table = self.table
+        name = table.c.role if "role" in table.c else table.c.user
+        resource = table.c.resource if "resource" in table.c else None
+        grouped = [name] if resource is None else [name, resource]
+        return (
+            select(
+                name,
+                literal("") if resource is None else resource,
+                *(func.sum(table.c[column]) for column in SUMS[table]),
+            )
+            .where(_in_interval(table, *part), name.in_(users) if users else true())
+            .group_by(*grouped)
+            .order_by(*grouped)
+            .limit(MOST_LINES + 1)
+        )
 
 
 def ordered(
@@ -224,48 +368,3 @@ def _in_interval(table: Table, since: float, until: float) -> ColumnElement[bool
     """
     by_index = table.c.seconds.in_((HOUR, DAY))  # the index begins with the seconds
     return and_(by_index, table.c.start >= since, table.c.start < until)
-
-
-def _sums(
-    connection: Connection,
-    table: Table,
-    keys: Sequence[str],
-    request: tuple[float, float, By, Collection[str]],
-) -> Iterator[tuple[int | None, str, Sequence[Any]]]:
-    """Yield sums over the rows of a usage or activity table, grouped as requested.
-
-    Args:
-        connection: Connection to the database.
-        table: The table.
-        keys: Columns to group by, in addition to the requested grouping.
-        request: Start and end of the interval, grouping, and users (empty for all).
-
-    Yields:
-        Start of the day (None unless grouped by day), the user or role, and a row with the values
-            of `keys` and the sums.
-
-    Raises:
-        TooMuch: there are more than `MOST_LINES` rows.
-    """
-    since, until, by, users = request
-    day: ColumnElement[Any] = literal(None) if by != "day" else table.c.start - table.c.start % DAY
-    name_column = table.c.role if by == "role" else table.c.user
-    grouped: list[ColumnElement[Any]] = [name_column, *(table.c[name] for name in keys)]
-    if by == "day":
-        grouped = [day, *grouped]
-    query = (
-        select(
-            day.label("day"),
-            name_column,
-            *(table.c[name] for name in keys),
-            *(func.sum(table.c[name]) for name in SUMS[table]),
-        )
-        .where(_in_interval(table, since, until), name_column.in_(users) if users else true())
-        .group_by(*grouped)
-        .order_by(*grouped)
-        .limit(MOST_LINES + 1)
-    )
-    for number, (start, user, *row) in enumerate(connection.execute(query)):
-        if number == MOST_LINES:
-            raise TooMuch(f"more than {MOST_LINES:,} lines; ask for a shorter time, or not by day")
-        yield start, user, row

@@ -161,10 +161,15 @@ class SharedComputation(Generic[T]):
 
     Args:
         make: Coroutine function that computes an answer.
+        waited: Returns the total seconds in which computations only waited for other work. The
+            pause after a computation does not depend on its waits.
     """
 
-    def __init__(self, make: Callable[[], Awaitable[T]]) -> None:
+    def __init__(
+        self, make: Callable[[], Awaitable[T]], waited: Callable[[], float] = lambda: 0.0
+    ) -> None:
         self._make = make
+        self._waited = waited
         self._running: asyncio.Task[T] | None = None
         """Task of the present or latest computation; None before the first."""
         self._next: asyncio.Task[T] | None = None
@@ -189,8 +194,9 @@ class SharedComputation(Generic[T]):
         loop = asyncio.get_running_loop()
         await asyncio.sleep(self._pause_end - loop.time())
         self._running, self._next = self._next, None
-        started = loop.time()
+        started, waited = loop.time(), self._waited()
         try:
             return await self._make()
         finally:
-            self._pause_end = loop.time() + _REST * (loop.time() - started)
+            took = loop.time() - started - (self._waited() - waited)
+            self._pause_end = loop.time() + _REST * took

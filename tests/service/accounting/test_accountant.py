@@ -6,13 +6,15 @@ import signal
 import sqlite3
 import tempfile
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import Any, TypeVar
 
 import grpc
 import pytest
 from pydantic import ValidationError
+from sqlalchemy import Connection
 
 from allocator.cluster.engine import Engine
 from allocator.cluster.settings import EngineSettings
@@ -23,16 +25,19 @@ from allocator.contract import operator_pb2 as operator
 from allocator.contract.admin_pb2_grpc import AdminStub
 from allocator.fairness import policies
 from allocator.fairness.metering import Meter
+from allocator.service.accounting import DAY
 from allocator.service.accounting import accountant as accountant_module
 from allocator.service.accounting.accountant import Accountant, running_accountant
 from allocator.service.accounting.database import Database
-from allocator.service.accounting.write_batch import OrderRecord
+from allocator.service.accounting.write_batch import Batch, OrderRecord
 from allocator.service.config import AccountingSection, Config
+from allocator.service.operators import accounts
 from tests.cluster.master_side import SECOND, agent_call, framework_info, resources
 from tests.service.accounting.postgres import Postgres, postgres, why_not
 from tests.service.served import PATIENCE, Service, Stream, service, wait_for
 from tests.service.show.test_metrics import scrape
 
+T = TypeVar("T")
 DELTA = 0.999
 BARE = f'[policy]\nname = "sdrf"\ndelta = {DELTA}\n[[users.declared]]\nname = "b"\n'
 SETTINGS = f"{BARE}[accounting]\nevery = 60\n"
@@ -306,6 +311,84 @@ def test_a_write_waits_for_the_running_read_but_not_for_queued_reads(
 
     asyncio.run(crowd())
     assert happened == ["first", "kept", "another", "another", "another"]
+
+
+def test_queries_wait_for_the_end_of_a_write_that_has_begun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(accountant_module, "PATIENCE", PATIENCE)  # a disk may be slow
+    meter = Meter()
+    engine = Engine(EngineSettings(policies.create("drf", {})), meter=meter)
+    begun, go_on, happened = threading.Event(), threading.Event(), list[str]()
+
+    class Noting(Database):
+        def write(self, batch: Batch, most_users: int, pinned: Collection[str] = ()) -> bool:
+            happened.append("written")
+            return super().write(batch, most_users, pinned)
+
+        def roll_up(self, hours_until: int, days_until: int) -> None:
+            super().roll_up(hours_until, days_until)
+            happened.append("rolled up")
+
+    def first(_: object) -> bool:
+        begun.set()
+        go_on.wait()
+        happened.append("first")
+        return True
+
+    def another(_: object) -> bool:
+        happened.append("another")
+        return True
+
+    async def crowd() -> None:
+        database = Noting(tmp_path / "accounting.sqlite")
+        keeper = Accountant(engine, meter, lambda: database, AccountingSection())
+        reading = [asyncio.create_task(keeper.read(first))]
+        await asyncio.to_thread(begun.wait)
+        writing = asyncio.create_task(keeper.write())
+        reading += [asyncio.create_task(keeper.read(another)) for _ in range(2)]
+        for _ in range(50):  # more turns of the loop than a non-blocking call needs
+            await asyncio.sleep(0)
+        go_on.set()
+        assert await writing
+        assert all(await asyncio.gather(*reading))
+        async with running_accountant(keeper):
+            pass
+
+    asyncio.run(crowd())
+    assert happened[:5] == ["first", "written", "rolled up", "another", "another"]
+
+
+def test_long_answers_about_usage_are_read_in_turn_with_other_queries(tmp_path: Path) -> None:
+    meter = Meter()
+    engine = Engine(EngineSettings(policies.create("drf", {})), meter=meter)
+    file = tmp_path / "accounting.sqlite"
+    queries = list[object]()
+
+    class Noting(Database):
+        def read(self, query: Callable[[Connection], T]) -> T:
+            queries.append(getattr(query, "__self__", None))
+            return super().read(query)
+
+    with closing(Database(file)), closing(sqlite3.connect(file)) as connection:
+        for day in range(4):
+            row = (DAY, day * DAY, "a", 1, 0, 0.0, 0.0)
+            connection.execute("INSERT INTO activity VALUES (?, ?, ?, ?, ?, ?, ?)", row)
+        connection.commit()
+
+    async def crowd() -> list[admin.UsageReply]:
+        database = Noting(file)
+        keeper = Accountant(engine, meter, lambda: database, AccountingSection())
+        context: Any = None
+        request = admin.UsageRequest(since=0.0, until=4 * DAY, by="day")
+        async with running_accountant(keeper):
+            return await asyncio.gather(*(accounts.usage(keeper, request, context) for _ in "12"))
+
+    first, second = asyncio.run(crowd())
+    assert [row.day for row in first.rows] == [row.day for row in second.rows]
+    assert len(first.rows) == 4
+    assert queries == queries[:2] * 4
+    assert queries[0] is not queries[1]
 
 
 def test_without_a_store_no_accounts_are_kept_unless_configured() -> None:

@@ -14,15 +14,17 @@ from allocator.fairness.metering import AccountCheckpoint, AccountState, Integra
 from allocator.fairness.quantities import Quantities
 from allocator.service.accounting import DAY, HOUR, OTHERS, TooMuch
 from allocator.service.accounting import database as database_module
+from allocator.service.accounting import queries as queries_module
 from allocator.service.accounting.database import Database, parse_location
 from allocator.service.accounting.queries import (
     By,
     Hour,
+    Usage,
+    UsageQuery,
     Used,
     hourly_shares_of,
     hours,
     ordered,
-    usages,
 )
 from allocator.service.accounting.write_batch import Batch, OrderRecord
 from allocator.service.scheduler_commands import Scheduler
@@ -91,10 +93,17 @@ def batch(number: int, usage: UsageAccumulator, writer: str = "one", **times: fl
     )
 
 
+def usages(database: Database, since: float, until: float, by: By) -> list[Usage]:
+    query = UsageQuery(since, until, by)
+    while not database.read(query.advance):
+        pass
+    return list(query.rows())
+
+
 def held(
     database: Database, since: float = 0.0, until: float = 1e12, by: By = "user"
 ) -> dict[str, float]:
-    users = database.read(lambda connection: usages(connection, since, until, by))
+    users = usages(database, since, until, by)
     return {user.user: sum(used.held for used in user.used) / HOUR for user in users}
 
 
@@ -107,10 +116,10 @@ def test_written_usage_adds_up_and_survives_a_restart(connect: Open) -> None:
         [first, _] = database.read(lambda c: hours(c, 0.0, 1e12))
         # The cluster's capacity was counted twice for this hour, too.
         assert first == Hour(NOON, HOUR, "A", share=0.045, commitment=0.01125)
-        [used, _] = database.read(lambda c: usages(c, 0.0, 1e12, "day"))
+        [used, _] = usages(database, 0.0, 1e12, "day")
         assert (used.start, used.offers, used.wanted) == (NOON // DAY * DAY, 6, 20.0)
         assert [(amount.resource, amount.held / HOUR) for amount in used.used] == [("cpus", 9.0)]
-        [_, role] = database.read(lambda c: usages(c, 0.0, 1e12, "role"))
+        [_, role] = usages(database, 0.0, 1e12, "role")
         assert (role.user, role.offers, role.wanted) == ("rB", 3, None)
         assert role.used == (Used("cpus", 2.0 * HOUR),)
 
@@ -220,7 +229,7 @@ def wanting(hour: int, *users: str) -> UsageAccumulator:
 
 
 def wanted(database: Database) -> dict[str, float | None]:
-    users = database.read(lambda connection: usages(connection, 0.0, 1e12, "user"))
+    users = usages(database, 0.0, 1e12, "user")
     return {user.user: user.wanted for user in users}
 
 
@@ -293,6 +302,43 @@ def test_orders_are_stored_together_with_usage(connect: Open) -> None:
             False,
         )
         assert database.read(lambda c: ordered(c, NOON + 1, NOON + 2, refused=False)) == ([], False)
+
+
+@pytest.mark.parametrize(("by", "parts"), [("user", 5), ("day", 20), ("role", 5)])
+def test_usage_is_read_some_days_at_a_time(connect: Open, by: By, parts: int) -> None:
+    day = NOON // DAY * DAY
+    with closing(connect()) as database:
+        for number in range(20):
+            usage = counted((day + number * DAY) // HOUR, A=1.0, **{f"B{number % 2}": 2.0})
+            database.write(batch(number + 1, usage), 100)
+        database.roll_up(day + 17 * DAY, 0)  # 17 days with one row, 3 days with hourly rows
+        query, advances = UsageQuery(0.0, 1e12, by), 1
+        while not database.read(query.advance):
+            advances += 1
+        # A part begins at a row, so it is unknown whether further rows follow the last part.
+        assert advances == parts + 1 + (by != "day")
+        rows = [(row.start, row.user, row.used[0].held / HOUR) for row in query.rows()]
+    if by == "day":
+        assert [row for row in rows if row[1] == "A"] == [
+            (day + number * DAY, "A", 1.0) for number in range(20)
+        ]
+        assert rows == sorted(rows)
+        assert len(rows) == 40
+    else:
+        prefix = "r" if by == "role" else ""
+        assert rows == [(None, f"{prefix}{name}", 20.0) for name in ("A", "B0", "B1")]
+
+
+def test_an_answer_about_usage_has_a_limited_length_of_names(
+    connect: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with closing(connect()) as database:
+        database.write(batch(1, counted(NOON // HOUR, Ann=1.0, Ben=1.0)), 100)
+        monkeypatch.setattr(queries_module, "MOST_NAMES", 6)
+        assert len(usages(database, 0.0, 1e12, "user")) == 2
+        monkeypatch.setattr(queries_module, "MOST_NAMES", 5)
+        with pytest.raises(TooMuch, match="names of more than 5 characters; ask for a shorter"):
+            usages(database, 0.0, 1e12, "user")
 
 
 def test_long_reads_are_cancelled(connect: Open, monkeypatch: pytest.MonkeyPatch) -> None:

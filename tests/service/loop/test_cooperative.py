@@ -104,6 +104,22 @@ def test_callers_during_a_computation_share_the_next_answer() -> None:
     asyncio.run(main())
 
 
+def test_the_pause_after_a_computation_leaves_out_waits_for_other_work() -> None:
+    waited = 0.0
+
+    async def make() -> None:
+        nonlocal waited
+        await asyncio.sleep(0.01)
+        waited += 3600.0
+
+    async def main() -> None:
+        once = SharedComputation(make, lambda: waited)
+        await once.get()
+        assert once._pause_end < asyncio.get_running_loop().time()
+
+    asyncio.run(main())
+
+
 def test_a_cancelled_caller_leaves_the_answer_to_other_callers() -> None:
     async def make() -> int:
         await asyncio.sleep(0.01)
