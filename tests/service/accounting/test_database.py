@@ -304,7 +304,22 @@ def test_orders_are_stored_together_with_usage(connect: Open) -> None:
         assert database.read(lambda c: ordered(c, NOON + 1, NOON + 2, refused=False)) == ([], False)
 
 
-@pytest.mark.parametrize(("by", "parts"), [("user", 5), ("day", 20), ("role", 5)])
+def test_most_orders_are_stored_without_reading_all_orders(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database_module, "MOST_ORDERS", 2)
+    monkeypatch.setattr(database_module, "PRUNE_AFTER", 10)
+    numbers = list[int]()
+    with closing(Database(tmp_path / "accounting.sqlite")) as database:
+        for number in range(24):
+            columns = ("ann", "certificate", "ipv4:1", "set_weight", "{}", "{}", "{}", "")
+            database.keep([OrderRecord(str(number), NOON + number, *columns)])
+            kept, _ = database.read(lambda c: ordered(c, 0.0, 1e12, refused=False))
+            numbers.append(len(kept))
+    assert numbers == [1, *range(2, 12), 2, *range(3, 13), 2, 3]
+
+
+@pytest.mark.parametrize(("by", "parts"), [("user", 7), ("day", 21), ("role", 7)])
 def test_usage_is_read_some_days_at_a_time(connect: Open, by: By, parts: int) -> None:
     day = NOON // DAY * DAY
     with closing(connect()) as database:
@@ -315,8 +330,7 @@ def test_usage_is_read_some_days_at_a_time(connect: Open, by: By, parts: int) ->
         query, advances = UsageQuery(0.0, 1e12, by), 1
         while not database.read(query.advance):
             advances += 1
-        # A part begins at a row, so it is unknown whether further rows follow the last part.
-        assert advances == parts + 1 + (by != "day")
+        assert advances == parts  # the last part has no rows
         rows = [(row.start, row.user, row.used[0].held / HOUR) for row in query.rows()]
     if by == "day":
         assert [row for row in rows if row[1] == "A"] == [
