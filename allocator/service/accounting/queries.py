@@ -1,5 +1,6 @@
 """Queries of the accounting database: usage, shares over hours, and operators' commands."""
 
+import time
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
@@ -25,6 +26,9 @@ MOST_NAMES = 8 * 2**20
 DAYS = 8
 """Maximum number of days of which one query sums up usage. Days with hourly rows take one query
 each, so that other queries and writes wait only briefly."""
+SLICE = 0.1
+"""Seconds after which a query of usage lets other queries and writes run; a part may take longer.
+"""
 MOST_ORDERS = 10_000
 """Maximum number of executed commands in an answer."""
 MOST_TEXT = 4 * 2**20
@@ -186,7 +190,7 @@ class UsageQuery:
         """Days and names in the order of the rows; empty until the query is complete."""
 
     def advance(self, connection: Connection) -> bool:
-        """Read the next part; return whether the query is complete.
+        """Read parts for `SLICE` seconds, at least one; return whether the query is complete.
 
         Args:
             connection: Connection to the database.
@@ -194,13 +198,15 @@ class UsageQuery:
         Raises:
             TooMuch: the answer would be too long.
         """
-        part = self._next_part(connection)
-        if part is not None:
+        end = time.monotonic() + SLICE
+        while (part := self._next_part(connection)) is not None:
             start, self._since = part
             day = start - start % DAY if self._by == "day" else None
             for sums in (self._amounts, self._acts):
                 sums.add(connection, part, day, self._users)
-            if self._since < self._until:
+            if self._since >= self._until:
+                break
+            if time.monotonic() >= end:
                 return False
         self._order = list(self._acts.values)
         if self._by != "day":  # the parts are ordered by day

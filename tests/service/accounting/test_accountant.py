@@ -27,6 +27,7 @@ from allocator.fairness import policies
 from allocator.fairness.metering import Meter
 from allocator.service.accounting import DAY
 from allocator.service.accounting import accountant as accountant_module
+from allocator.service.accounting import queries as queries_module
 from allocator.service.accounting.accountant import Accountant, running_accountant
 from allocator.service.accounting.database import Database
 from allocator.service.accounting.write_batch import Batch, OrderRecord
@@ -359,7 +360,10 @@ def test_queries_wait_for_the_end_of_a_write_that_has_begun(
     assert happened[:5] == ["first", "written", "rolled up", "another", "another"]
 
 
-def test_long_answers_about_usage_are_read_in_turn_with_other_queries(tmp_path: Path) -> None:
+def test_long_answers_about_usage_are_read_in_turn_with_other_queries(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queries_module, "SLICE", 0.0)
     meter = Meter()
     engine = Engine(EngineSettings(policies.create("drf", {})), meter=meter)
     file = tmp_path / "accounting.sqlite"

@@ -320,7 +320,10 @@ def test_most_orders_are_stored_without_reading_all_orders(
 
 
 @pytest.mark.parametrize(("by", "parts"), [("user", 7), ("day", 21), ("role", 7)])
-def test_usage_is_read_some_days_at_a_time(connect: Open, by: By, parts: int) -> None:
+def test_usage_is_read_some_days_at_a_time(
+    connect: Open, by: By, parts: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queries_module, "SLICE", 0.0)
     day = NOON // DAY * DAY
     with closing(connect()) as database:
         for number in range(20):
