@@ -87,6 +87,12 @@ RECEIVE_BUFFER = 2**15
 The kernel would else keep some megabytes, which gRPC still parses after a scan has shut the
 connection down. gRPC's own option `grpc.tcp_receive_buffer_size` works for clients only.
 """
+_ANY_PINGS = 0
+"""gRPC's value for any number of pings. Scans limit a peer's pings by their bytes.
+
+With a limit, gRPC would not close the connection at once: it would handle a GOAWAY for each further
+ping, which takes longer than an answer to the ping.
+"""
 _NO_COMPRESSION = 1
 """gRPC's bit set of accepted compressions, with only "no compression" set.
 
@@ -241,7 +247,7 @@ async def _port(
             ("grpc.so_reuseport", 0),  # a second service on the same port must fail
             ("grpc.keepalive_time_ms", round(KEEPALIVE * 1000)),
             ("grpc.keepalive_timeout_ms", round(KEEPALIVE * 500)),
-            ("grpc.http2.min_ping_interval_without_data_ms", 5000),  # masters may send pings, too
+            ("grpc.http2.max_ping_strikes", _ANY_PINGS),
             ("grpc.server_handshake_timeout_ms", round(HANDSHAKE * 1000)),
             ("grpc.max_connection_idle_ms", round(IDLE * 1000)),
             ("grpc.max_allowed_incoming_connections", CONNECTIONS),

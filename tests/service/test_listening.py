@@ -5,6 +5,7 @@ import os
 import socket
 import stat
 import time
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -185,6 +186,30 @@ class Lingering(grpc.GenericRpcHandler):
                 await self.end.wait()
 
         return grpc.unary_unary_rpc_method_handler(linger)
+
+
+@pytest.mark.parametrize("name", ["address", "operators"])
+def test_each_ping_of_many_is_answered_once_and_none_with_a_goaway(
+    tmp_path: Path, name: str
+) -> None:
+    rounds, pings, path = 3, 100, tmp_path / "s"
+
+    async def scenario() -> Counter[int]:
+        kinds = Counter[int]()
+        async with listening._port(ListenSection(), name, f"unix://{path}", []):
+            reader, writer = await asyncio.open_unix_connection(path)
+            writer.write(burst(0))
+            for number in range(1, rounds + 1):
+                writer.write(frame(6, 0, 0, b"12345678") * pings)
+                while kinds[6] < number * pings and not kinds[7]:
+                    header = await reader.readexactly(9)
+                    await reader.readexactly(int.from_bytes(header[:3]))
+                    kinds[header[3]] += 1
+            writer.close()
+        return kinds
+
+    kinds = asyncio.run(asyncio.wait_for(scenario(), PATIENCE))
+    assert (kinds[6], kinds[7]) == (rounds * pings, 0)
 
 
 @pytest.mark.parametrize(("name", "calls"), [("address", 1), ("operators", 4)])

@@ -13,7 +13,7 @@ namespace {
 
 constexpr const char* kUnix = "unix:";
 constexpr std::uint64_t kDay = 86'400'000;
-// Smallest keepalive_time in milliseconds. The service treats more frequent pings as an attack and closes the connection.
+// Smallest keepalive_time in milliseconds. Services before 1.1 treat more frequent pings as an attack and close the connection.
 constexpr std::uint64_t kFewestKeepalive = 5'000;
 
 bool starts_with(const std::string& text, const std::string& with) { return text.compare(0, with.size(), with) == 0; }
