@@ -7,6 +7,10 @@ data or refused calls. If one host, or all hosts together, have too many connect
 call, the scan closes the oldest. Among the newest of these connections, it first closes those on
 which the peer has sent nothing. A few connections with few refused calls stay open.
 
+Masters' messages may be large. So a scan compares the bytes on a master's connection with the
+messages of its stream: it limits bytes in unfinished messages, and gRPC's own replies, as to pings.
+The connection of the leading master has no such limits.
+
 Unix sockets are not scanned: only root and the user that runs the service can open them.
 """
 
@@ -16,7 +20,7 @@ import time
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Mapping, Sized
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from urllib.parse import unquote
 
 import structlog
@@ -26,6 +30,7 @@ from allocator.service.addresses import host_of
 from allocator.service.loop import gc_tuning
 from allocator.service.loop.cooperative import Work
 from allocator.service.own_sockets import Traffic
+from allocator.service.stream_traffic import StreamTraffic
 
 _SCAN_EVERY = 0.02
 """Minimum seconds between two scans."""
@@ -68,6 +73,18 @@ CALL_BYTES = 2**12
 ACKNOWLEDGED = 2**8
 """Bytes of replies for each byte with which a peer may acknowledge them. gRPC acknowledges 32 KiB
 with 26 bytes, to which TLS adds about 60."""
+REPLIES_RATE = 2**10
+"""Bytes of gRPC's own replies to which a master's stream has a right each second, up to `_SPARE`.
+
+gRPC's clients send pings: one every 5 s at most to notice lost connections, and up to ten a second
+to measure the network while answers arrive. A reply takes about 46 bytes.
+"""
+UPDATED = 2**7
+"""Bytes of unfinished messages for each byte of gRPC's own replies. gRPC replies to 16 KiB with at
+most 55 bytes."""
+MOST_REPLIES = 2**17
+"""Bytes of gRPC's own replies, beyond these, at which a scan closes the connection of a master that
+does not lead. gRPC replies to each ping with as many bytes as the ping has."""
 MASTER_REST = 5.0
 """Seconds after the end of a master's stream until the limits of bytes apply to its connection. The
 peer may have sent further messages before it learns of the end."""
@@ -130,8 +147,15 @@ class _Calls:
     """Number of scans before the first call."""
     permitted: int = 0
     refused: int = 0
-    streams: int = 0
-    """Number of open streams of a master."""
+    streams: list[StreamTraffic] = field(default_factory=list)
+    """Open streams of a master."""
+    master: str = ""
+    """Name of the master's certificate, or its host."""
+    replied: int | None = None
+    """Bytes to the peer that scans permit on a master's connection; None before its first stream.
+    """
+    replied_at: float = 0.0
+    """Monotonic time of the latest scan that counted `replied`."""
     exempt_until: float = 0.0
     """Monotonic time until which the peer may send any number of bytes."""
     sent: int = 0
@@ -147,6 +171,9 @@ class Connections:
     """
 
     def __init__(self) -> None:
+        self.most_unfinished = 2**29
+        """Maximum bytes of unfinished messages on the connections of all masters that do not lead.
+        """
         self.ports: set[int] = set()
         """Numbers of the gRPC servers' TCP ports, entered once the servers listen."""
         self.closed = 0
@@ -178,11 +205,13 @@ class Connections:
             calls.refused += not permitted
             calls.sent += CALL_BYTES * permitted
 
-    def note_stream(self, peer: str) -> Callable[[], None]:
-        """Record the begin of a master's stream, whose messages may have any size.
+    def note_stream(self, peer: str, master: str, traffic: StreamTraffic) -> Callable[[], None]:
+        """Record the begin of a master's stream, whose messages may be large.
 
         Args:
             peer: The peer's address and port in gRPC's notation.
+            master: Name of the master's certificate, or its host.
+            traffic: Bytes of the stream's messages, which the event loop counts.
 
         Returns:
             A function that records the end of the stream. The function uses no object of gRPC,
@@ -190,11 +219,13 @@ class Connections:
         """
         with self._noting:
             calls = self._calls_of(peer)
-            calls.streams += 1
+            calls.streams.append(traffic)
+            calls.master = master
 
         def end() -> None:
             with self._noting:
-                calls.streams -= 1
+                _count_messages(calls, traffic)
+                calls.streams = [stream for stream in calls.streams if stream is not traffic]
                 calls.exempt_until = time.monotonic() + MASTER_REST
 
         return end
@@ -325,12 +356,19 @@ class Connections:
         grown = 0
         refused, large = [], []
         asking, unproved = defaultdict(list), defaultdict(list)
+        unfinished: dict[str, list[_Connection]] = defaultdict(list)
         for step, connection in enumerate(present, start=1):
             if not step % _STEP:
                 yield
             calls = self._calls.get(connection.peer)
             before = connection.unexpected
             connection.unexpected = self._unexpected(connection, calls)
+            if calls is not None and calls.replied is not None and self._pings(connection, calls):
+                useless.append(connection)
+                continue
+            if calls is not None and calls.streams:
+                unfinished[calls.master].append(connection)
+                continue
             grown += max(connection.unexpected - before, 0)
             if _floods(connection, calls):
                 useless.append(connection)
@@ -340,9 +378,10 @@ class Connections:
                 unproved[host_of(connection.peer)].append(connection)
             elif not calls.permitted:
                 refused.append((calls.refused, connection.number, connection))
-            elif not calls.streams:
+            else:
                 asking[host_of(connection.peer)].append((connection.number, connection))
         self._hasty = grown >= LARGE
+        useless += _heaviest(self.most_unfinished, unfinished)
         useless += _beyond(ALL_RECEIVED, large)
         refused.sort(key=lambda entry: entry[:2])
         useless.extend(connection for _, _, connection in refused[ALL_REFUSED:])
@@ -359,9 +398,10 @@ class Connections:
     def _unexpected(self, connection: _Connection, calls: _Calls | None) -> int:
         """Return the number of bytes that a peer has sent outside of permitted calls.
 
-        The result is 0 for a master, and then counts bytes from `MASTER_REST` after its stream on.
-        Bytes that calls could have sent, but have not, are forgotten from `_SPARE` on. Otherwise,
-        many short calls would let a peer send many bytes.
+        On a master's stream, these are bytes of unfinished messages. The result is 0 for the
+        leading master. After a stream, bytes count from `MASTER_REST` on. Bytes that calls could
+        have sent, but have not, are forgotten from `_SPARE` on. Otherwise, many short calls would
+        let a peer send many bytes.
 
         Args:
             connection: The peer's connection.
@@ -369,13 +409,38 @@ class Connections:
         """
         if calls is None or not calls.permitted:
             return connection.received
-        self._adapt_buffer(connection, grows=calls.streams > 0)
+        self._adapt_buffer(connection, grows=bool(calls.streams))
         with self._noting:
             unknown = connection.received - connection.traffic.acknowledged // ACKNOWLEDGED
-            if calls.streams or time.monotonic() < calls.exempt_until:
+            for stream in calls.streams:
+                if calls.replied is None:
+                    calls.replied = connection.traffic.acknowledged
+                    calls.sent = max(calls.sent, unknown)
+                _count_messages(calls, stream)
+            ended = not calls.streams and time.monotonic() < calls.exempt_until
+            if ended or any(stream.leads for stream in calls.streams):
                 calls.sent = max(calls.sent, unknown)
             calls.sent = min(calls.sent, unknown + _SPARE)
             return max(unknown - calls.sent - calls.pending, 0)
+
+    def _pings(self, connection: _Connection, calls: _Calls) -> bool:
+        """Return whether a master that does not lead has caused too many replies of gRPC itself.
+
+        Args:
+            connection: The master's connection.
+            calls: The master's calls, with or without an open stream.
+        """
+        acknowledged = connection.traffic.acknowledged - connection.received // UPDATED
+        now = time.monotonic()
+        with self._noting:
+            permitted = calls.replied or 0
+            if any(stream.leads for stream in calls.streams):
+                permitted = max(permitted, acknowledged)
+            elif calls.replied_at:
+                permitted += int(REPLIES_RATE * (now - calls.replied_at))
+            calls.replied_at = now
+            calls.replied = min(permitted, acknowledged + _SPARE)
+            return acknowledged - calls.replied >= MOST_REPLIES
 
     def _surplus(self, unproved: dict[str, list[_Connection]]) -> list[_Connection]:
         """Choose the connections to close among those without any call.
@@ -451,6 +516,43 @@ def _floods(connection: _Connection, calls: _Calls | None) -> bool:
     if connection.unexpected >= MOST_RECEIVED:
         return True
     return calls is not None and calls.refused - calls.permitted >= MOST_REFUSED
+
+
+def _count_messages(calls: _Calls, stream: StreamTraffic) -> None:
+    """Permit the bytes of a stream's messages since the latest scan.
+
+    Args:
+        calls: The master's calls.
+        stream: A stream of the master.
+    """
+    received, sent = stream.received, stream.sent
+    calls.sent += received - stream.noted_received
+    if calls.replied is not None:
+        calls.replied += sent - stream.noted_sent
+    stream.noted_received, stream.noted_sent = received, sent
+
+
+def _heaviest(limit: int, masters: Mapping[str, list[_Connection]]) -> list[_Connection]:
+    """Choose connections without which the others have at most `limit` bytes unfinished.
+
+    The master with the most bytes loses its connection with the most. So a master with many
+    connections ends no other master's large message.
+
+    Args:
+        limit: Maximum number of bytes in unfinished messages.
+        masters: Connections with an open stream, by the master's name.
+    """
+    total = sum(connection.unexpected for open_ in masters.values() for connection in open_)
+    heaviest: list[_Connection] = []
+    while total > limit:
+        remaining = [
+            [connection for connection in open_ if connection not in heaviest]
+            for open_ in masters.values()
+        ]
+        most = max(remaining, key=lambda open_: sum(one.unexpected for one in open_))
+        heaviest.append(max(most, key=lambda connection: connection.unexpected))
+        total -= heaviest[-1].unexpected
+    return heaviest
 
 
 def _share(limit: int, total: int, hosts: Mapping[str, Sized]) -> int:

@@ -87,6 +87,8 @@ RECEIVE_BUFFER = 2**15
 The kernel would else keep some megabytes, which gRPC still parses after a scan has shut the
 connection down. gRPC's own option `grpc.tcp_receive_buffer_size` works for clients only.
 """
+_UNREAD = 2**24
+"""Bytes of finished messages that may wait on connections of masters that do not lead."""
 _ANY_PINGS = 0
 """gRPC's value for any number of pings. Scans limit a peer's pings by their bytes.
 
@@ -140,6 +142,7 @@ async def listening(
     def operators(server: grpc.aio.Server) -> None:
         add_AdminServicer_to_server(admin, server)
 
+    connections.most_unfinished = section.largest_message * 3 // 2 + _UNREAD
     ports = connections.ports
     rights.observe = connections.note
     rights.observe_stream = connections.note_stream

@@ -18,6 +18,7 @@ from allocator.files import user_name
 from allocator.formatting import shortened
 from allocator.service.addresses import host_of
 from allocator.service.config import RightsSection
+from allocator.service.stream_traffic import StreamTraffic
 
 Right = Literal["masters", "operators", "readers"]
 """Right of a gRPC peer. "masters": send events to the engine; "operators": give operator commands
@@ -109,7 +110,7 @@ def _ignore_request(_peer: str, _pending: int, _sent: int = 0) -> None:
     """Do nothing; initial value of `Rights.observe_request`."""
 
 
-def _ignore_stream(_peer: str) -> Callable[[], None]:
+def _ignore_stream(_peer: str, _master: str, _traffic: StreamTraffic) -> Callable[[], None]:
     """Do nothing at the begin and end of a stream; initial value of `Rights.observe_stream`."""
     return lambda: None
 
@@ -126,10 +127,13 @@ class Rights:
         """Number of refused calls and streams, by the missing right."""
         self.observe: Callable[[str, bool], None] = _ignore
         """Called for each checked call with the peer, and whether the peer has the right."""
-        self.observe_stream: Callable[[str], Callable[[], None]] = _ignore_stream
-        """Called with the peer at the begin of a master's permitted stream.
+        self.observe_stream: Callable[[str, str, StreamTraffic], Callable[[], None]] = (
+            _ignore_stream
+        )
+        """Called at the begin of a master's permitted stream.
 
-        The result is called at the end of the stream.
+        The arguments are the peer, the result of `peer_name`, and the counted bytes of the stream's
+        messages. The result is called at the end of the stream.
         """
         self.observe_request: Callable[..., None] = _ignore_request
         """Called before and after the request of a permitted call is read.

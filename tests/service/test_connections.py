@@ -17,6 +17,9 @@ from allocator.service import connections as module
 from allocator.service.addresses import host_of
 from allocator.service.connections import Connections
 from allocator.service.loop.cooperative import run_in_slices
+from allocator.service.stream_traffic import MESSAGE_BYTES, StreamTraffic
+
+KILOBYTE = 2**10
 
 
 class Peers:
@@ -59,6 +62,12 @@ class Peers:
         while data:
             data = data[len(peer.recv(len(data))) :]
 
+    def begin_stream(
+        self, name: str, traffic: StreamTraffic | None = None, master: str = "m"
+    ) -> Callable[[], None]:
+        """Begin a master's stream on a peer's connection; return the function that ends it."""
+        return self.connections.note_stream(name, master, traffic or StreamTraffic())
+
     def scan(self) -> list[int]:
         """Scan once; return the numbers of the peers whose connections are closed."""
         asyncio.run(run_in_slices(self.connections.scan()))
@@ -86,7 +95,7 @@ def test_the_oldest_silent_connections_of_a_host_are_closed_and_no_proved_one(
     for _ in range(4):
         peers.connect()
     peers.connections.note(master, True)
-    peers.connections.note_stream(master)
+    peers.begin_stream(master)
     for _ in range(4):  # the proof lasts as long as the connection
         assert peers.scan() == [2, 3]
     assert peers.connections.closed == 2
@@ -99,7 +108,7 @@ def test_a_host_that_only_asks_keeps_a_limited_number_of_connections(
     master = peers.connect()
     readers = [peers.connect() for _ in range(4)]
     peers.connections.note(master, True)
-    peers.connections.note_stream(master)
+    peers.begin_stream(master)
     for reader in readers:
         peers.connections.note(reader, True)
     assert peers.scan() == [1, 2]
@@ -171,7 +180,7 @@ def test_connections_that_send_much_without_a_permitted_call_are_closed(
     peers.connect(data=b"x" * 1000)
     refused = peers.connect(data=b"x" * 1000)
     peers.connections.note(master, True)
-    peers.connections.note_stream(master)
+    peers.begin_stream(master)
     peers.connections.note(refused, False)
     assert peers.scan() == [2, 3]
 
@@ -197,7 +206,7 @@ def test_bytes_outside_of_permitted_calls_are_limited(
     master, reader, second = (peers.connect(data=b"x" * (limit - 1)) for _ in range(3))
     for name in (master, reader, second):
         peers.connections.note(name, True)
-    peers.connections.note_stream(master)
+    peers.begin_stream(master)
     assert peers.scan() == []
     peers.connections.note_request(reader, 5000)
     peers.send(master, b"x" * 9000)
@@ -210,6 +219,56 @@ def test_bytes_outside_of_permitted_calls_are_limited(
     assert peers.connections.closed == 1
 
 
+def test_the_master_with_the_most_unfinished_bytes_loses_its_connection_with_the_most(
+    peers: Peers,
+) -> None:
+    begun = [("a", 300), ("b", 600), ("a", 400), ("leader", 2000), ("c", 0)]
+    streams = []
+    for master, kilobytes in begun:
+        name, traffic = peers.connect(), StreamTraffic(leads=master == "leader")
+        peers.connections.note(name, True)
+        peers.begin_stream(name, traffic, master)
+        streams.append((name, traffic))
+        assert peers.scan() == []
+        for _ in range(kilobytes):
+            peers.send(name, bytes(KILOBYTE))
+    assert peers.scan() == []
+    peers.connections.most_unfinished = 1000 * KILOBYTE
+    assert peers.scan() == [2]
+    streams[1][1].note_received(600 * KILOBYTE)  # the message is complete
+    assert peers.scan() == [2]
+    for _ in range(700):
+        peers.send(streams[4][0], bytes(KILOBYTE))
+    assert peers.scan() == [2]
+    peers.send(streams[4][0], bytes(3 * module.CALL_BYTES))
+    assert peers.scan() == [2, 4]
+    assert peers.connections.closed == 2
+
+
+def test_a_master_that_does_not_lead_causes_a_limited_number_of_replies_of_grpc_itself(
+    peers: Peers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 1000.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    names = []
+    for number in range(4):
+        names.append((peers.connect(), StreamTraffic(leads=number == 0)))
+        peers.connections.note(names[-1][0], True)
+        peers.begin_stream(*names[-1])
+    leader, answered, slow, flooded = names
+    assert peers.scan() == []
+    for _ in range(2 * module.MOST_REPLIES // KILOBYTE):
+        now += KILOBYTE / module.REPLIES_RATE
+        peers.reply(slow[0], bytes(KILOBYTE))
+        for name, traffic in (leader, answered):
+            peers.reply(name, bytes(KILOBYTE))
+            traffic.note_sent(KILOBYTE - MESSAGE_BYTES)
+        assert peers.scan() == []
+    for name, _ in (leader, flooded):
+        peers.reply(name, bytes(module.MOST_REPLIES + 2 * module._SPARE))
+    assert peers.scan() == [3]
+
+
 def test_bytes_are_limited_again_some_seconds_after_the_end_of_a_masters_stream(
     peers: Peers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -218,7 +277,7 @@ def test_bytes_are_limited_again_some_seconds_after_the_end_of_a_masters_stream(
     limit = module.MOST_RECEIVED + module._SPARE
     name = peers.connect()
     peers.connections.note(name, True)
-    ends = [peers.connections.note_stream(name)]
+    ends = [peers.begin_stream(name)]
     peers.send(name, b"x" * limit)
     assert peers.scan() == []
     for end in ends:
@@ -230,7 +289,7 @@ def test_bytes_are_limited_again_some_seconds_after_the_end_of_a_masters_stream(
         assert peers.scan() == []
         if len(ends) == 1:  # the master connects again
             peers.connections.note(name, True)
-            ends.append(peers.connections.note_stream(name))
+            ends.append(peers.begin_stream(name))
             peers.send(name, b"x" * limit)
             assert peers.scan() == []
     peers.send(name, b"x" * limit)
@@ -242,10 +301,10 @@ def test_a_stream_that_ends_late_leaves_the_next_stream_of_its_peers_port_unlimi
 ) -> None:
     name = peers.connect()
     peers.connections.note(name, True)
-    end = peers.connections.note_stream(name)
+    end = peers.begin_stream(name)
     peers.connections._calls.clear()  # the connection was lost, and another one has its port
     peers.connections.note(name, True)
-    peers.connections.note_stream(name)
+    peers.begin_stream(name)
     end()
     peers.send(name, b"x" * 2 * module.MOST_RECEIVED)
     assert peers.scan() == []
@@ -402,7 +461,7 @@ def test_scans_follow_each_other_closely_while_unknown_peers_send_much(
     monkeypatch.setattr(time, "thread_time", lambda: 0.0)
     peer, master = peers.connect(), peers.connect()
     peers.connections.note(master, True)
-    peers.connections.note_stream(master)
+    peers.begin_stream(master)
     sends = {2: (peer, module.LARGE - 1), 3: (peer, module.LARGE), 5: (master, module.LARGE)}
 
     def send(number: int) -> None:

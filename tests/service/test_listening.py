@@ -21,6 +21,7 @@ from allocator.service.config import ListenSection, TlsSection
 from allocator.service.loop.cooperative import run_in_slices
 from allocator.service.operators.request_limits import RequestLimits
 from allocator.service.rights import Rights, UnknownMethods
+from allocator.service.stream_traffic import StreamTraffic
 from tests.service.served import PATIENCE
 
 REFUSAL = 0.0006
@@ -384,7 +385,7 @@ def test_only_a_masters_connection_has_a_receive_buffer_that_grows() -> None:
                 await run_in_slices(scanned.scan())
                 states.append(_receive_buffer(accepted))
                 scanned.note(name, True)
-                end = scanned.note_stream(name)
+                end = scanned.note_stream(name, "m", StreamTraffic())
                 await run_in_slices(scanned.scan())
                 states.append(_receive_buffer(accepted))
                 end()

@@ -1,10 +1,13 @@
 """The gRPC service for Mesos masters: all connected masters, of which only the leader is served."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
+from typing import Any
 
 import grpc
 import structlog
 from google.protobuf.message import DecodeError
+from typing_extensions import override
 
 from allocator.cluster.engine import Engine
 from allocator.cluster.input.limits import Limits
@@ -22,7 +25,8 @@ from allocator.service.masters.session import (
     SessionStatistics,
 )
 from allocator.service.masters.timestamp_guard import Timeline, TimestampGuard
-from allocator.service.rights import Rights, certificate
+from allocator.service.rights import Rights, certificate, peer_name
+from allocator.service.stream_traffic import StreamTraffic
 from allocator.users.memory import Memory
 
 MAX_STREAMS_WITHOUT_SNAPSHOT = 64
@@ -32,6 +36,7 @@ MAX_STREAMS_WITHOUT_SNAPSHOT = 64
 Context = grpc.aio.ServicerContext[contract.FromMaster, Reply]
 """gRPC context of a master's stream."""
 _SERVICE = contract.DESCRIPTOR.services_by_name["Allocator"]
+_METHOD = f"/{_SERVICE.full_name}/Session"
 _DECISIONS_TAG = bytes([contract.ToMaster.DECISIONS_FIELD_NUMBER << 3 | 2])
 """Begin of the field `decisions`: its number, and the wire type of messages."""
 
@@ -90,7 +95,7 @@ class Sessions:
         self._timeline = timeline
         self._virtual_clocks = virtual_clocks
         self._rights = rights
-        self._sessions: dict[Session, None] = {}
+        self._sessions: dict[Session, StreamTraffic] = {}
         self._leadership = Leadership()
 
     def handlers(self) -> grpc.GenericRpcHandler:
@@ -99,12 +104,16 @@ class Sessions:
         The generated servicer is not used, because it ends a stream without a reason if a message
         cannot be parsed.
         """
-        session = grpc.stream_stream_rpc_method_handler(
-            self._session,
-            request_deserializer=_parser(self._most_parts, self._limits),
-            response_serializer=serialised,
+        return _Handlers(self._handler)
+
+    def _handler(self) -> Any:  # noqa: ANN401 - gRPC's handler
+        """Return the handler of a new stream, which counts the bytes of its messages."""
+        traffic = StreamTraffic()
+        return grpc.stream_stream_rpc_method_handler(
+            partial(self._session, traffic),
+            request_deserializer=_parser(self._most_parts, self._limits, traffic),
+            response_serializer=_serialiser(traffic),
         )
-        return grpc.method_handlers_generic_handler(_SERVICE.full_name, {"Session": session})
 
     def end(self, reason: str) -> None:
         """End the streams of all masters.
@@ -115,18 +124,26 @@ class Sessions:
         for session in list(self._sessions):
             session.end(reason)
 
-    async def _session(self, requests: Requests, context: Context) -> AsyncIterator[Reply]:
-        """Serve one master's stream until it ends, and yield the answers."""
+    async def _session(
+        self, traffic: StreamTraffic, requests: Requests, context: Context
+    ) -> AsyncIterator[Reply]:
+        """Serve one master's stream until it ends, and yield the answers.
+
+        Args:
+            traffic: Bytes of the stream's messages.
+            requests: The master's messages.
+            context: The gRPC call.
+        """
         if self._rights.permit(context, "masters") is not None:
             return
         # gRPC may free the call before this generator ends; asking the context then would crash.
         peer = context.peer()
         session = Session(self._engine, self._statistics, self, certificate(context))
-        end_observation = self._rights.observe_stream(peer)
+        end_observation = self._rights.observe_stream(peer, peer_name(context), traffic)
         # A lost peer shows as a cancelled read or as an abandoned write.
         closed = "the master's side lost its connection"
         try:
-            self._register(session)
+            self._register(session, traffic)
             messages = aiter(requests)  # gRPC's object would forward each `anext` to it
             await session.greet(messages)
             self._log_opened(session)
@@ -214,6 +231,8 @@ class Sessions:
         if self._leadership.leader is not session:
             self._took_over()
         former = self._leadership.promote(session)
+        if session in self._sessions:
+            self._sessions[session].leads = True
         if isinstance(former, Session):
             reconnected = same_master(session, former)
             successor = "a new stream of the same master" if reconnected else "master"
@@ -226,20 +245,27 @@ class Sessions:
         The caller has found that the master is on standby, or that its stream has ended.
         """
         self._leadership.withdraw(session)
+        if session in self._sessions:
+            self._sessions[session].leads = False
         self._update_statistics()
 
     def touch(self, session: Session) -> None:
         """Record that a message of a session has arrived now, so that its master is not silent."""
         session.last_heard = self._leadership.clock()
 
-    def _register(self, session: Session) -> None:
-        """Add a new stream; if too many streams have sent no snapshot yet, end the oldest one."""
+    def _register(self, session: Session, traffic: StreamTraffic) -> None:
+        """Add a new stream; if too many streams have sent no snapshot yet, end the oldest one.
+
+        Args:
+            session: The new stream.
+            traffic: Bytes of the stream's messages, and whether its master leads.
+        """
         strangers = [stream for stream in self._sessions if not stream.admitted]
         if len(strangers) >= MAX_STREAMS_WITHOUT_SNAPSHOT:
             self._end(
                 strangers[0], "this stream sent no snapshot, and other masters wait; connect again"
             )
-        self._sessions[session] = None
+        self._sessions[session] = traffic
 
     def _log_opened(self, session: Session) -> None:
         """Log the opening of a session, once its Hello has arrived, and count the session."""
@@ -275,7 +301,9 @@ class Sessions:
     def _remove(self, session: Session) -> None:
         """Forget a stream that has ended, so that its master no longer leads or waits to lead."""
         session.closed = True
-        self._sessions.pop(session, None)
+        traffic = self._sessions.pop(session, None)
+        if traffic is not None:
+            traffic.leads = False
         self.demote(session)
 
     def _update_statistics(self) -> None:
@@ -295,8 +323,24 @@ def _close(context: Context, code: grpc.StatusCode, reason: str) -> None:
     context.set_details(reason)
 
 
+class _Handlers(grpc.GenericRpcHandler):
+    """Serves masters' streams, each with a handler of its own.
+
+    Args:
+        handler: Returns the handler of a new stream.
+    """
+
+    def __init__(self, handler: Callable[[], Any]) -> None:
+        self._handler = handler
+
+    @override
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
+        """Return a handler for a new stream; None for other methods."""
+        return self._handler() if handler_call_details.method == _METHOD else None
+
+
 def _parser(
-    most_parts: int, limits: Limits
+    most_parts: int, limits: Limits, traffic: StreamTraffic
 ) -> Callable[[bytes], contract.FromMaster | PendingMessage]:
     """Return gRPC's deserialiser for messages of masters.
 
@@ -306,9 +350,11 @@ def _parser(
     Args:
         most_parts: Maximum weight of a message, in parts of about a hundred bytes once parsed.
         limits: Bounds on the lists of one framework, for a message that is too heavy.
+        traffic: Counts the bytes of messages.
     """
 
     def parse(data: bytes) -> contract.FromMaster | PendingMessage:
+        traffic.note_received(len(data))
         if len(data) > wire.MAX_STEP_BYTES:
             return wire.parse_in_steps(data, most_parts, limits)
         try:
@@ -329,3 +375,18 @@ def serialised(reply: Reply) -> bytes:
         return reply.SerializeToString()
     decisions = reply.SerializeToString()
     return b"".join((_DECISIONS_TAG, wire.varint(len(decisions)), decisions))
+
+
+def _serialiser(traffic: StreamTraffic) -> Callable[[Reply], bytes]:
+    """Return gRPC's serialiser for messages to a master, which counts their bytes.
+
+    Args:
+        traffic: Counts the bytes of messages.
+    """
+
+    def serialise(reply: Reply) -> bytes:
+        data = serialised(reply)
+        traffic.note_sent(len(data))
+        return data
+
+    return serialise

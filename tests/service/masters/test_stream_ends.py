@@ -1,4 +1,4 @@
-"""The end of a master's stream is observed once, however the stream ends."""
+"""The end of a master's stream is observed once, however the stream ends; its bytes are counted."""
 
 import asyncio
 from collections import Counter
@@ -11,10 +11,12 @@ from typing import Any
 import grpc
 import pytest
 
+from allocator.contract import allocator_pb2 as contract
 from allocator.contract.allocator_pb2_grpc import AllocatorStub
 from allocator.service import listening
 from allocator.service.config import ListenSection
-from tests.service.masters.site import Site
+from allocator.service.stream_traffic import MESSAGE_BYTES, StreamTraffic
+from tests.service.masters.site import Site, snapshot
 from tests.service.served import PATIENCE, hello
 from tests.service.test_listening import burst
 
@@ -29,6 +31,7 @@ class Streams:
         self.site = site
         self.site.sessions._rights.observe_stream = self._begin
         self.begun, self.ended = Counter[str](), Counter[str]()
+        self.traffic = list[StreamTraffic]()
         self.port = 0
 
     def listening(self) -> AbstractAsyncContextManager[int]:
@@ -44,7 +47,8 @@ class Streams:
         own = [("grpc.use_local_subchannel_pool", 1)]
         return grpc.aio.insecure_channel(f"127.0.0.1:{self.port}", own)
 
-    def _begin(self, peer: str) -> Callable[[], None]:
+    def _begin(self, peer: str, _master: str, traffic: StreamTraffic) -> Callable[[], None]:
+        self.traffic.append(traffic)
         self.begun[peer] += 1
         return partial(self._end, peer)
 
@@ -127,6 +131,35 @@ def test_the_end_of_each_stream_is_observed_once(
 
     asyncio.run(scenario())
     assert streams.ended == streams.begun
+
+
+def test_the_bytes_of_each_streams_messages_are_counted_and_whether_its_master_leads(
+    streams: Streams,
+) -> None:
+    async def scenario() -> list[bool]:
+        async with (
+            streams.listening() as streams.port,
+            streams.connect() as first,
+            streams.connect() as second,
+        ):
+            await streams.call(first)
+            stream = await streams.call(second)
+            before = streams.traffic[1].sent
+            await stream.write(master_snapshot)
+            answer = await stream.read()
+            leads = [traffic.leads for traffic in streams.traffic]
+            size = answer.ByteSize()
+            assert streams.traffic[1].sent - before == size + (size >> 5) + MESSAGE_BYTES
+            await stream.done_writing()
+            assert await stream.code() == grpc.StatusCode.OK
+        return leads
+
+    master_snapshot = contract.FromMaster(snapshot=snapshot(1))
+    assert asyncio.run(scenario()) == [False, True]
+    sizes = [hello().ByteSize(), master_snapshot.ByteSize()]
+    received = [size + (size >> 5) + MESSAGE_BYTES for size in sizes]
+    assert [traffic.received for traffic in streams.traffic] == [received[0], sum(received)]
+    assert not any(traffic.leads for traffic in streams.traffic)
 
 
 def test_a_stopping_service_observes_the_end_of_all_open_streams(
