@@ -61,15 +61,15 @@ PENDING = 2**9
 """Number of waiting calls on one port from which gRPC cancels some new calls.
 
 gRPC cancels all from a quarter above the number. The connections without a permitted call that
-scans leave open cannot reach the number: on a port of masters not from all hosts together, on a
-port of operators not from one host. But gRPC also keeps calls that their peer has reset, and calls
-of closed connections, with up to 10 kB each. Under such a flood, a new master is refused or waits
-for about 0.3 s, and a longer queue would only lengthen the wait.
+scans leave open cannot reach the number on a port of masters. But gRPC also keeps calls that their
+peer has reset, and calls of closed connections, with up to 10 kB each. Under such a flood, a new
+master is refused or waits for about 0.3 s, and a longer queue would only lengthen the wait.
 """
-OPERATORS_PENDING = 2**8
+OPERATORS_PENDING = 2**7
 """The same number on a port of operators only, where no master waits.
 
-A waiting call can have 16 kB of headers, of which gRPC makes up to 4 MB.
+A waiting call can have 16 kB of headers, of which gRPC makes up to 4 MB. With half this number,
+gRPC cancelled calls of three peers with 32 calls each, as many as a peer may have.
 """
 LISTEN_EVERY = 5.0
 """Seconds between two attempts to listen on a port of operators that another program has taken."""
