@@ -2,7 +2,7 @@
 
 import math
 from collections import deque
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Generic, TypeAlias, TypeVar
 
@@ -673,24 +673,49 @@ class Pool(Generic[User]):
         return self._summed_use / len(self._accounts)
 
     def _mean_by_use(self, accounts: Collection[Account]) -> float:
-        """Return the mean accumulated use over the weight of at least one user, weighted by use."""
-        probe, policy = Account(weight=1.0, settled_at=0.0), self.policy
-        uses = list[float]()
-        for account in accounts:
-            probe.shares = dict(account.mean_use)
-            uses.append(policy.rate_of_use(probe))
-        if not any(uses):
-            uses.clear()
-            for account in accounts:
-                probe.shares = self._parameters.shares(account.allocation)
-                uses.append(policy.rate_of_use(probe))
-        if not any(uses):
-            uses = [1.0] * len(accounts)
-        now, total, summed = self._clock.now, 0.0, 0.0
-        for account, use in zip(accounts, uses, strict=True):  # `sum` rounds otherwise
+        """Return the mean accumulated use over the weight of at least one user, weighted by use.
+
+        Users count by their recent mean use. The mean of the users that still use resources takes
+        its place if it is larger. Otherwise, a user that takes one new name after another would
+        leave names with little use, which lower the mean.
+        """
+        recent = [account.mean_use for account in accounts]
+        lasting = [
+            {name: min(share, account.in_use.get(name, 0.0)) for name, share in mean_use.items()}
+            for account, mean_use in zip(accounts, recent, strict=True)
+        ]
+        mean = self._weighted_mean(accounts, recent)
+        if mean is not None:
+            present = self._weighted_mean(accounts, lasting)
+            return mean if present is None else max(mean, present)
+        held = [self._parameters.shares(account.allocation) for account in accounts]
+        mean = self._weighted_mean(accounts, held)
+        if mean is not None:
+            return mean
+        summed = 0.0
+        for account in accounts:  # `sum` rounds otherwise
+            summed += account.cumulative_at(self._clock.now) / account.weight
+        return summed / len(accounts)
+
+    def _weighted_mean(
+        self, accounts: Collection[Account], shares: Sequence[Mapping[str, float]]
+    ) -> float | None:
+        """Return the mean accumulated use over the weight of users that count by their shares.
+
+        Args:
+            accounts: The users.
+            shares: For each user, shares by resource.
+
+        Returns:
+            The mean; None if no user has a share of the accumulated resource.
+        """
+        probe, now, total, summed = Account(weight=1.0, settled_at=0.0), self._clock.now, 0.0, 0.0
+        for account, own in zip(accounts, shares, strict=True):
+            probe.shares = dict(own)
+            use = self.policy.rate_of_use(probe)
             total += use
             summed += use * (account.cumulative_at(now) / account.weight)
-        return summed / total
+        return summed / total if total else None
 
     def set_mean_use(self, user: User, shares: Mapping[str, float]) -> None:
         """Set a user's average shares in use by resource, for example as saved from a former pool.

@@ -289,6 +289,18 @@ def test_a_new_name_gains_nothing_by_names_that_joined_long_ago() -> None:
     assert use_of_b < pool.newcomers_use() < use_of_a
 
 
+def test_names_that_a_user_has_left_do_not_lower_the_mean_of_new_users() -> None:
+    pool = karma()
+    for number in range(5):  # each name is left after a short time
+        pool.add(f"new{number}")
+        restore_accumulated_use(pool, {f"new{number}": 1.0})
+        used(pool, 100.0, a=300, b=300, **{f"new{number}": 400})
+    used(pool, 100.0, a=300, b=300)
+    use_of_a, use_of_b = 50 + 600 * 0.3, 10 + 600 * 0.3
+    assert use_of_b < pool.newcomers_use() < use_of_a
+    assert pool.accumulated_use("new0") < 50
+
+
 def test_each_sample_changes_at_once_with_what_new_users_begin() -> None:
     pool = karma()
     assert pool.newcomers_use() == pytest.approx((500 * 50 + 100 * 10) / 600)
