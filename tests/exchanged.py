@@ -1,4 +1,4 @@
-"""Exchanges folders between two calls of this process, as another user of the machine can."""
+"""Exchanges folders between two calls of this process, as a user of the machine can."""
 
 import os
 from pathlib import Path
@@ -10,10 +10,10 @@ import pytest
 def exchange_new_folders(
     parent: Path, replacement: Path, monkeypatch: pytest.MonkeyPatch, *, link: bool = False
 ) -> None:
-    """Exchange the next folder that appears in a folder, before the program opens it.
+    """Exchange the next new folder in a folder, before the program opens the folder.
 
     Args:
-        parent: The folder in which other users may exchange names.
+        parent: The folder in which the attacker may exchange names.
         replacement: The folder that gets the new folder's name.
         monkeypatch: Removes the exchange at the end of the test.
         link: Whether a link to the replacement gets the name.

@@ -130,7 +130,7 @@ def test_a_link_that_is_exchanged_after_its_check_is_not_followed(
 def test_a_private_folder_needs_no_modes_where_no_other_user_can_write(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Some file systems keep no modes, so each folder there has the mode 755."""
+    """Some file systems keep no modes; each folder has the mode 755."""
     mkdir = os.mkdir
     monkeypatch.setattr(os, "mkdir", lambda path, _mode, **named: mkdir(path, 0o755, **named))
     with whole(tmp_path / "page.html") as part:
@@ -153,7 +153,7 @@ def test_a_private_folder_is_deleted_with_its_content_and_nothing_else(tmp_path:
 
 
 def test_a_link_of_the_process_leads_to_its_pipe_or_replaces_its_file(tmp_path: Path) -> None:
-    """/dev/stdout is such a link."""
+    """/dev/stdout is a link of the process."""
     reader, writer = os.pipe()
     (tmp_path / "link").symlink_to(f"/proc/self/fd/{writer}")
     with whole(tmp_path / "link") as part:

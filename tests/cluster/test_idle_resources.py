@@ -1,4 +1,4 @@
-"""Idle resources and idle names give a user no advantage over others, under any policy."""
+"""Idle resources and idle names give a user no advantage under any policy."""
 
 from contextlib import closing
 from dataclasses import replace
@@ -74,7 +74,7 @@ def run(master: MasterSide, agent: str, total: str, held: dict[str, str]) -> lis
 
 
 def offered_after_the_disk_trick(master: MasterSide) -> list[str]:
-    """Let `evil` hold more CPUs than all others, and the disk; return who is offered new CPUs."""
+    """Let `evil` hold most CPUs, and the disk; return the users with offers of new CPUs."""
     held = dict.fromkeys(HONEST, "cpus:100") | {"evil": "cpus:250;disk:400"}
     for role in held:
         master.add_framework(f"f-{role}", role, active=role in {"a", "evil"})

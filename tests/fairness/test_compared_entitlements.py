@@ -28,17 +28,17 @@ GUARANTEES: dict[str, dict[str, object]] = {
     "dynamic-drf": {"alpha": 0.5},
     "yarn-fair": {"resource": "cpus", "minimum": 0.5},
 }
-"""Policies that serve users first that hold less than half of their entitlement."""
+"""Policies with a guarantee of half of the entitlement."""
 
 
 def thousandths(text: str) -> Quantities:
-    """Return quantities from text such as `cpus:1`, which are thousandths as in `CAPACITY`."""
+    """Return quantities from text like `cpus:1`, in thousandths as in `CAPACITY`."""
     pairs = (entry.split(":") for entry in text.split(";"))
     return Quantities({name: int(amount) for name, amount in pairs})
 
 
 class Norm(Sdrf):
-    """Policy of a site that measures a value which is no share of a resource."""
+    """Policy of a site; the measured value is no share of a resource."""
 
     name: ClassVar[str] = "norm"
 
@@ -61,7 +61,7 @@ def new_pool(policy: policies.Policy, *, by_resource: bool = True) -> Pool[str]:
 
 
 def crowded(policy: policies.Policy, *, by_resource: bool = True) -> Pool[str]:
-    """Return a pool with four users that hold 175 CPUs each, and `e`, which counts for no disk.
+    """Return a pool with four users of 175 CPUs each, and `e`, the only user of the disk.
 
     Each of the five users is entitled to a fifth of the CPUs, `e` to all of the disk and the GPUs.
     """
@@ -78,7 +78,7 @@ def crowded(policy: policies.Policy, *, by_resource: bool = True) -> Pool[str]:
 
 
 def is_first(pool: Pool[str], user: str, held: Mapping[str, int]) -> bool:
-    """Return whether a user that holds some amounts is below its guarantee."""
+    """Return whether a user with some amounts is below its guarantee."""
     pool.hold(user, Quantities(dict(held)), 1)
     return pool.standing(user).priority < 0.0
 
@@ -154,12 +154,12 @@ def over_use(pool: Pool[str], demand: str, held: str) -> float:
 def test_over_use_of_task_shares_begins_at_the_first_entitlement_that_is_reached() -> None:
     policy = policies.create("stsf", {"half_life": HALF_LIFE})
     former, pool = crowded(policy, by_resource=False), crowded(policy)
-    # One fifth of the CPUs is 200 tasks. All disk would be 500 tasks, so 200 of them are 0.4.
+    # One fifth of the CPUs is 200 tasks. All disk would be 500 tasks, and 200 tasks are 0.4.
     demand, held = "cpus:1;disk:2", "cpus:300;disk:600"
     assert over_use(former, demand, held) == 0.0
     assert over_use(pool, demand, held) == pytest.approx(0.6 - 0.4)
     assert over_use(pool, demand, "cpus:200;disk:400") == pytest.approx(0.0)
-    # The tasks need few CPUs, so the user reaches no entitlement.
+    # With few CPUs a task, the user reaches no entitlement.
     assert over_use(pool, "cpus:1;disk:10", "cpus:99;disk:990") == 0.0
     # Without disk, both rules compare with one fifth.
     for owner in (former, pool):

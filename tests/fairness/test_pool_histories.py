@@ -403,7 +403,7 @@ def test_a_user_ranked_ahead_makes_the_next_read_shorter_unless_many_have_change
 def test_many_users_that_begin_and_cease_to_want_resources_are_ranked_as_if_each_were_at_once(
     policy: str, parameters: dict[str, object]
 ) -> None:
-    """The second pool has a watch, so it ranks each user at the change."""
+    """The second pool has a watch, and ranks each user at the change."""
     chance, clock = random.Random(policy), PoolClock(1000.0)
     machines = Machines[str]()
     machines.put("m", CAPACITY)

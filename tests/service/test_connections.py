@@ -65,7 +65,7 @@ class Peers:
     def begin_stream(
         self, name: str, traffic: StreamTraffic | None = None, master: str = "m"
     ) -> Callable[[], None]:
-        """Begin a master's stream on a peer's connection; return the function that ends it."""
+        """Begin a master's stream on a connection; return the function for the stream's end."""
         return self.connections.note_stream(name, master, traffic or StreamTraffic())
 
     def scan(self) -> list[int]:

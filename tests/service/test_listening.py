@@ -27,9 +27,9 @@ from tests.service.served import PATIENCE
 REFUSAL = 0.0006
 """CPU seconds of a refused call. All waiting calls delay a new master by their sum."""
 LARGEST_CALL = 2.5
-"""Megabytes that each of 160 waiting calls took in a flood of calls with 16,000 headers."""
+"""Megabytes of each of 160 waiting calls in a flood of calls with 16,000 headers."""
 MEMORY = 400
-"""Megabytes that all waiting calls may take."""
+"""Maximum number of megabytes of all waiting calls."""
 
 
 def test_a_port_accepts_connections_up_to_the_limit(
@@ -449,7 +449,7 @@ def test_the_group_of_the_service_may_connect_to_the_masters_socket_if_permitted
 def test_a_taken_port_of_operators_stops_no_service_and_is_used_once_it_is_free(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, for_slurm: bool
 ) -> None:
-    """The service for Slurm has no masters, so its address is a port of operators."""
+    """The service for Slurm has no masters; its address is a port of operators."""
     monkeypatch.setattr(listening, "LISTEN_EVERY", 0.01)
     masters = f"unix://{tmp_path}/a"
     sessions: Any = (

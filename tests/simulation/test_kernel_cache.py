@@ -1,4 +1,4 @@
-"""Compiled kernels are cached only where no other user can change the code."""
+"""Compiled kernels are cached only where no foreign user can change the code."""
 
 import os
 from pathlib import Path

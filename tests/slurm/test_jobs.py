@@ -531,7 +531,7 @@ def test_a_job_whose_end_slurmctld_forgot_is_open_until_it_ends_again() -> None:
 
 
 def test_an_ended_job_that_stages_out_files_holds_no_nodes() -> None:
-    """Slurm shows a job that also has processes on its nodes as completing."""
+    """Slurm shows a job with processes on its nodes as completing."""
     ends = {"timeused": "1:01", "endtime": "1795707994"}
     (job,) = read(changed(RUNNING, state="STAGE_OUT", **ends))
     assert (job.ended, job.leaving) == (1795707994.0, False)
