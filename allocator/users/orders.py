@@ -32,17 +32,13 @@ def named_users(order: operator.Order) -> list[str]:
             return []
 
 
-def names_users(order: operator.Order) -> bool:
-    """Return whether an operator's command names users, without reading their names."""
-    match order.WhichOneof("order"):
-        case "set_weight" | "set_commitments":
-            return True
-        case "reset_commitments":
-            return bool(order.reset_commitments.users)
-        case "forget_users":
-            return bool(order.forget_users.users)
-        case _:
-            return False
+def concerns_users(order: operator.Order) -> bool:
+    """Return whether an operator's command concerns named users or all users.
+
+    The names are not read, because they can be many.
+    """
+    kind = order.WhichOneof("order")
+    return kind is not None and (kind != "forget_users" or bool(order.forget_users.users))
 
 
 def require_few_names(order: operator.Order, known: int) -> None:

@@ -34,8 +34,8 @@ from allocator.users.adapter import SchedulerAdapter
 from allocator.users.orders import (
     InvalidOrder,
     concerns_all,
+    concerns_users,
     named_users,
-    names_users,
     require_few_names,
 )
 
@@ -114,8 +114,7 @@ class Orders:
         A command that the adapter rejects changes nothing, is logged for the audit, and ends the
         call with an error status.
         """
-        concerns_any = names_users(order) or concerns_all(order)
-        before = await self._rows.get() if concerns_any else {}
+        before = await self._rows.get() if concerns_users(order) else {}
         try:
             require_few_names(order, len(before))
         except InvalidOrder as error:
