@@ -497,10 +497,10 @@ class ClientIndex:
             for group, key in self._own_groups(client, facts):
                 _remove_from(group, key, facts.bit)
         self._note_sizes(roles)
-        for number, (shared, members) in enumerate(groupby(removed, attrgetter("shared"))):
+        for number, (shared, bits) in enumerate(_by_shared_facts(removed)):
             if number and not number % _CLIENTS_A_STEP:
                 yield
-            self._remove_all(shared, reduce(or_, [facts.bit for facts in members]))
+            self._remove_all(shared, bits)
 
     def _remove_all(self, shared: _SharedFacts, bits: ClientMask) -> None:
         """Remove clients from the masks that these facts determine.
@@ -538,10 +538,10 @@ class ClientIndex:
             for group, key in self._own_groups(client, facts):
                 _add_to(group, key, facts.bit)
         self._note_sizes([client.role for client in clients])
-        for number, (shared, members) in enumerate(groupby(clients.values(), attrgetter("shared"))):
+        for number, (shared, bits) in enumerate(_by_shared_facts(clients.values())):
             if number and not number % _CLIENTS_A_STEP:
                 yield
-            self._add_all(shared, reduce(or_, [facts.bit for facts in members]))
+            self._add_all(shared, bits)
 
     def _add_all(self, shared: _SharedFacts, bits: ClientMask) -> None:
         """Add clients to the masks that these facts determine.
@@ -938,6 +938,12 @@ def ones(bits: ClientMask) -> Iterator[ClientMask]:
         lowest = bits & -bits
         yield lowest
         bits ^= lowest
+
+
+def _by_shared_facts(clients: Iterable[_Facts]) -> Iterator[tuple[_SharedFacts, ClientMask]]:
+    """Yield shared facts, each time with the successive clients that share them."""
+    for shared, members in groupby(clients, attrgetter("shared")):
+        yield shared, reduce(or_, [facts.bit for facts in members])
 
 
 def _add_to(group: dict[Any, ClientMask], key: object, bits: ClientMask) -> None:
