@@ -650,8 +650,10 @@ class Pool(Generic[User]):
 
         Under policies with `begins_at_mean`, this is the mean of all users. With
         `newcomers_by_use` and a finite `counts_for`, each user counts by its recent mean use of the
-        accumulated resource, or if no user has used it, by its allocation. So names that hold
-        nothing do not change the mean. If no user holds the resource, all users count equally.
+        accumulated resource. If the mean of the users that still use the resource is larger, that
+        mean applies. If no user has used the resource, each user counts by its allocation. So names
+        that hold nothing do not change the mean. If no user holds the resource, all users count
+        equally.
 
         The first call at each time costs O(n).
         """
@@ -662,15 +664,17 @@ class Pool(Generic[User]):
             self.finish_rating()
             for account in self._changed.values():
                 self._rate_again(account)
-            if self._begins_by_use:
-                self._summed_at, self._summed_use = now, self._mean_by_use(self._accounts.values())
-                return self._summed_use
-            self._summed_at, self._summed_use = now, 0.0
-            for account in self._accounts.values():  # `sum` rounds otherwise in newer Pythons
-                self._summed_use += account.cumulative_at(now) / account.weight
-        if self._begins_by_use:
-            return self._summed_use
-        return self._summed_use / len(self._accounts)
+            self._summed_at, accounts = now, self._accounts.values()
+            by_use = self._begins_by_use
+            self._summed_use = self._mean_by_use(accounts) if by_use else self._sum_of_use(accounts)
+        return self._summed_use if self._begins_by_use else self._summed_use / len(self._accounts)
+
+    def _sum_of_use(self, accounts: Collection[Account]) -> float:
+        """Return the sum of the accumulated use of users, each divided by the user's weight."""
+        summed = 0.0
+        for account in accounts:  # `sum` rounds otherwise in newer Pythons
+            summed += account.cumulative_at(self._clock.now) / account.weight
+        return summed
 
     def _mean_by_use(self, accounts: Collection[Account]) -> float:
         """Return the mean accumulated use over the weight of at least one user, weighted by use.
@@ -679,23 +683,17 @@ class Pool(Generic[User]):
         its place if it is larger. Otherwise, a user that takes one new name after another would
         leave names with little use, which lower the mean.
         """
-        recent = [account.mean_use for account in accounts]
-        lasting = [
-            {name: min(share, account.in_use.get(name, 0.0)) for name, share in mean_use.items()}
-            for account, mean_use in zip(accounts, recent, strict=True)
-        ]
-        mean = self._weighted_mean(accounts, recent)
+        mean = self._weighted_mean(accounts, [account.mean_use for account in accounts])
         if mean is not None:
+            lasting = [
+                {name: min(use, user.in_use.get(name, 0.0)) for name, use in user.mean_use.items()}
+                for user in accounts
+            ]
             present = self._weighted_mean(accounts, lasting)
             return mean if present is None else max(mean, present)
         held = [self._parameters.shares(account.allocation) for account in accounts]
         mean = self._weighted_mean(accounts, held)
-        if mean is not None:
-            return mean
-        summed = 0.0
-        for account in accounts:  # `sum` rounds otherwise
-            summed += account.cumulative_at(self._clock.now) / account.weight
-        return summed / len(accounts)
+        return self._sum_of_use(accounts) / len(accounts) if mean is None else mean
 
     def _weighted_mean(
         self, accounts: Collection[Account], shares: Sequence[Mapping[str, float]]
