@@ -269,6 +269,25 @@ def test_an_order_waits_for_a_slow_database_up_to_a_limit_and_is_stored_later(
         assert connection.execute("SELECT id FROM orders").fetchall() == [("1",), ("2",)]
 
 
+class _Reads:
+    """Queries of the accounts, the first of which runs until it may go on."""
+
+    def __init__(self) -> None:
+        self.begun, self.go_on = threading.Event(), threading.Event()
+        self.happened: list[str] = []
+        """Names of the queries, in the order of their ends."""
+
+    def first(self, _: object) -> bool:
+        self.begun.set()
+        self.go_on.wait()
+        self.happened.append("first")
+        return True
+
+    def another(self, _: object) -> bool:
+        self.happened.append("another")
+        return True
+
+
 def test_a_write_waits_for_the_running_read_but_not_for_queued_reads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -276,37 +295,28 @@ def test_a_write_waits_for_the_running_read_but_not_for_queued_reads(
         monkeypatch.setattr(accountant_module, patience, PATIENCE)
     meter = Meter()
     engine = Engine(EngineSettings(policies.create("drf", {})), meter=meter)
-    begun, go_on, happened = threading.Event(), threading.Event(), list[str]()
+    reads = _Reads()
+    happened = reads.happened
 
     class Noting(Database):
         def keep(self, ordered: Sequence[OrderRecord]) -> None:
             super().keep(ordered)
             happened.append("kept")
 
-    def first(_: object) -> bool:
-        begun.set()
-        go_on.wait()
-        happened.append("first")
-        return True
-
-    def another(_: object) -> bool:
-        happened.append("another")
-        return True
-
     async def crowd() -> None:
         database = Noting(tmp_path / "accounting.sqlite")
         keeper = Accountant(engine, meter, lambda: database, AccountingSection())
         async with running_accountant(keeper):
-            reading = [asyncio.create_task(keeper.read(first))]
-            await asyncio.to_thread(begun.wait)
-            reading += [asyncio.create_task(keeper.read(another)) for _ in range(3)]
+            reading = [asyncio.create_task(keeper.read(reads.first))]
+            await asyncio.to_thread(reads.begun.wait)
+            reading += [asyncio.create_task(keeper.read(reads.another)) for _ in range(3)]
             await asyncio.sleep(0)
             order = OrderRecord("1", 1.0, "", "socket", "unix:", "set_weight", "{}", "{}", "{}", "")
             keeper.note(order)
             keeping = asyncio.create_task(keeper.keep())
             for _ in range(50):  # more turns of the loop than a non-blocking call needs
                 await asyncio.sleep(0)
-            go_on.set()
+            reads.go_on.set()
             assert await keeping
             assert all(await asyncio.gather(*reading))
 
@@ -320,7 +330,8 @@ def test_queries_wait_for_the_end_of_a_write_that_has_begun(
     monkeypatch.setattr(accountant_module, "PATIENCE", PATIENCE)  # a disk may be slow
     meter = Meter()
     engine = Engine(EngineSettings(policies.create("drf", {})), meter=meter)
-    begun, go_on, happened = threading.Event(), threading.Event(), list[str]()
+    reads = _Reads()
+    happened = reads.happened
 
     class Noting(Database):
         def write(self, batch: Batch, most_users: int, pinned: Collection[str] = ()) -> bool:
@@ -331,26 +342,16 @@ def test_queries_wait_for_the_end_of_a_write_that_has_begun(
             super().roll_up(hours_until, days_until)
             happened.append("rolled up")
 
-    def first(_: object) -> bool:
-        begun.set()
-        go_on.wait()
-        happened.append("first")
-        return True
-
-    def another(_: object) -> bool:
-        happened.append("another")
-        return True
-
     async def crowd() -> None:
         database = Noting(tmp_path / "accounting.sqlite")
         keeper = Accountant(engine, meter, lambda: database, AccountingSection())
-        reading = [asyncio.create_task(keeper.read(first))]
-        await asyncio.to_thread(begun.wait)
+        reading = [asyncio.create_task(keeper.read(reads.first))]
+        await asyncio.to_thread(reads.begun.wait)
         writing = asyncio.create_task(keeper.write())
-        reading += [asyncio.create_task(keeper.read(another)) for _ in range(2)]
+        reading += [asyncio.create_task(keeper.read(reads.another)) for _ in range(2)]
         for _ in range(50):  # more turns of the loop than a non-blocking call needs
             await asyncio.sleep(0)
-        go_on.set()
+        reads.go_on.set()
         assert await writing
         assert all(await asyncio.gather(*reading))
         async with running_accountant(keeper):
