@@ -162,8 +162,8 @@ class EngineSettings:
     compares_by_resource: bool = False
     """Whether policies compare a share with the entitlement to the same resource, and a task share
     with the entitlements to the resources that its tasks need. If false, they compare with the
-    entitlement to the user's dominant resource. A user can raise that entitlement by holding a
-    resource that nobody else uses. Event logs without this setting mean false."""
+    entitlement to the user's dominant resource. A user can raise the latter entitlement with
+    allocations of a resource without other users. Event logs without this setting mean false."""
     newcomers_by_use: bool = False
     """Whether users count by their recent use in the mean accumulated use with which a new user
     begins under `karma`. If false, all known users count, so names that hold nothing give an

@@ -106,7 +106,8 @@ class Account:
         """Return the entitlement to a resource, with which a policy compares the user's share.
 
         `entitlement` is another number if users count by their use and another resource is
-        dominant. Then a user could raise it by holding a resource that nobody else uses.
+        dominant. A user could raise `entitlement` with allocations of a resource without other
+        users.
         """
         if not (self.compares_by_resource and self.entitlements):
             return self.entitlement

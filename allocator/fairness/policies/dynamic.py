@@ -63,8 +63,8 @@ class DynamicPolicy(LinePolicy):
         """Return whether a user holds less than its guarantee, `alpha` times its entitlement.
 
         The guarantee of "Incentives in Dominant Resource Fair Allocation under Dynamic Demands" is
-        alpha times the fair share of each resource. So a user has reached its guarantee once it
-        holds this part of one resource. More resources never place a user below the guarantee.
+        alpha times the fair share of each resource. A user reaches its guarantee with this part of
+        one resource. More resources never place a user below the guarantee.
         """
         if not account.compares_by_resource:
             return account.rate_of_use < self.alpha * account.entitlement

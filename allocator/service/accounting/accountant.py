@@ -218,8 +218,8 @@ class Accountant:
     async def read(self, query: "Callable[[Connection], T]") -> T | None:
         """Run a query in the accounting thread; usage that is not written yet is not included.
 
-        Callers run one at a time, in order of arrival. A long query is split into several calls, so
-        that other callers and writes do not wait for all of it.
+        Callers run one at a time, in order of arrival. A long query should be split into several
+        calls. Other callers and writes then take turns with these calls.
 
         Args:
             query: Function that receives a database connection and returns the result.

@@ -24,8 +24,8 @@ MOST_LINES = 50_000
 MOST_NAMES = 8 * 2**20
 """Maximum total length of the names in these rows, in characters."""
 DAYS = 8
-"""Maximum number of days of which one query sums up usage. Days with hourly rows take one query
-each, so that other queries and writes wait only briefly."""
+"""Maximum number of days of which one query sums up usage. A day with hourly rows takes a query of
+its own. Other queries and writes then wait only briefly."""
 SLICE = 0.1
 """Seconds after which a query of usage lets other queries and writes run; a part may take longer.
 """

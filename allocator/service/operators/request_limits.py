@@ -56,8 +56,8 @@ METHODS: dict[str, Right] = {
 """Method for operators → the right to call the method."""
 
 QUERIES = frozenset(f"/{_SERVICE.full_name}/{name}" for name in ("Usage", "Audit"))
-"""Methods that query the accounting database. Such calls of one peer are answered one at a time,
-so that queries of several peers take turns, and a peer's replies are built one after the other."""
+"""Methods that query the accounting database. The service answers one such call of each peer at a
+time. Queries of several peers take turns, and the service builds one reply of a peer at a time."""
 
 
 @dataclass(eq=False)

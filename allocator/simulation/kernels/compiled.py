@@ -140,8 +140,8 @@ def _uncached(function: Callable[P, R]) -> Callable[P, R]:
 def cache_folder() -> Path | None:
     """Return the folder of the compiled kernels, or None if another user could change its files.
 
-    The files contain code that Python executes, so the folder must be as safe as the sources. It
-    belongs to this user, and no other user can exchange it or a folder above it.
+    The files contain code that Python executes, so the folder must be as safe as the sources. The
+    folder belongs to this user, and no other user can exchange the folder or a folder above.
     """
     try:
         caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
